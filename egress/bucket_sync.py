@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -115,18 +115,21 @@ class BucketSync:
     most_compared: int | None = None  # comparisons per round, which may read every byte; None: no limit
     _compared: dict[int, str] = field(default_factory=dict)  # hash of key and ETags: difference, empty if there is none
     _compared_until: str = ""  # the key after which the next round continues
+    # names whose comparison failed or was cut short, and what a copy found different: the next round compares them, so
+    # that what was reported stays until it is solved
+    _unsettled: set[str] = field(default_factory=set)
     _differing: frozenset[str] = frozenset()  # in the last round
-    _settled: set[str] = field(default_factory=set)  # begins that the destination has, or this side has not
+    _begins_settled: set[str] = field(default_factory=set)  # begins that the destination has, or this side has not
 
     def once(self) -> SyncResult:
         """List both buckets side by side, copy missing objects, and compare those that may differ. Raises
         StoreUnavailable when a listing fails."""
         result = SyncResult()
-        running: set[Future[SyncDone]] = set()
+        running: dict[Future[SyncDone], str] = {}
         for step in self.steps(result):
             if self.stop.is_set():
                 break
-            running.add(self.pool.submit(self.carry_out, step))
+            running[self.pool.submit(self.carry_out, step)] = step.name
             if len(running) >= self.width:
                 running = self._settle(running, result)
         while running:
@@ -147,7 +150,7 @@ class BucketSync:
             failed_before = result.failed
             self._copy_begins(names, result)
             if result.failed == failed_before:
-                running = {self.pool.submit(partial(self._copy, name)) for name in names}
+                running = {self.pool.submit(partial(self._copy, name)): name for name in names}
                 while running:
                     running = self._settle(running, result)
             if result.failed == failed_before and not parsed.problems:
@@ -163,7 +166,7 @@ class BucketSync:
                     self.count(self._copy(begin), result)
             except (KeyUnavailable, ObjectFrozen) as error:  # the segments do not wait for what an operator decides
                 log.warning("copy_failed", extra={log_fields.KEY: begin, log_fields.ERROR: str(error)})
-                self._settled.add(begin)
+                self._begins_settled.add(begin)
             except TransientError as error:
                 self._failed(error, result)
 
@@ -175,6 +178,7 @@ class BucketSync:
         left, is_whole = self.most_compared, True
         all_begins = begins_prefix("", self.region)
         copied: set[str] = set()  # begins
+        before, met = frozenset(self._unsettled), set[str]()
         for name, here in _without_earlier_heartbeats(self._relative(self.source)):
             while there is not None and there[0] < name:
                 there = next(theirs, None)
@@ -189,7 +193,7 @@ class BucketSync:
                 yield SyncStep(name, is_copy=True)
                 continue
             if name.startswith(all_begins):
-                self._settled.add(name)
+                self._begins_settled.add(name)
             if is_of_either_side(name):
                 result.present += 1
                 continue
@@ -202,12 +206,15 @@ class BucketSync:
                     state = hash((name, here.etag, there[1].etag))
                     if (difference := self._compared.get(state)) is not None:
                         self._present(name, difference, result)
+                    elif name in self._unsettled or (left != 0 and name > self._compared_until):
+                        met.add(name)
+                        self._unsettled.add(name)
+                        self._compared_until = max(self._compared_until, name)
+                        left = None if left is None else max(left - 1, 0)
+                        yield SyncStep(name, is_copy=False, state=state)
                     elif left == 0:
                         is_whole = False
-                    elif name > self._compared_until:
-                        self._compared_until = name
-                        left = None if left is None else left - 1
-                        yield SyncStep(name, is_copy=False, state=state)
+        self._unsettled -= before - met  # gone, or proved by their metadata
         if is_whole:
             self._compared_until = ""
 
@@ -232,12 +239,12 @@ class BucketSync:
 
     def _is_lacking(self, begin: str) -> bool:
         """Whether there is a begin to copy: once it is not, none comes. Two requests. Raises StoreUnavailable."""
-        if begin in self._settled:
+        if begin in self._begins_settled:
             return False
         here, there = self.source, self.destination
         is_lacking = here.objects.stat(here.key(begin)) is not None and there.objects.stat(there.key(begin)) is None
         if not is_lacking:
-            self._settled.add(begin)
+            self._begins_settled.add(begin)
         return is_lacking
 
     # --- on the pool, or on another machine ---
@@ -275,13 +282,15 @@ class BucketSync:
 
     # --- results ---
 
-    def _settle(self, running: set[Future[SyncDone]], result: SyncResult) -> set[Future[SyncDone]]:
+    def _settle(self, running: Mapping[Future[SyncDone], str], result: SyncResult) -> dict[Future[SyncDone], str]:
+        """`running`: with the name of each. Returns those that still run."""
         done, rest = wait(running, SIGN_OF_LIFE.total_seconds(), return_when=FIRST_COMPLETED)
         self.alive()
         for future in done:
             try:
                 one = future.result()
             except TransientError as error:
+                self._unsettled.add(running[future])
                 self._failed(error, result)
                 continue
             self.count(one, result)
@@ -289,7 +298,7 @@ class BucketSync:
                 self._compared[one.state] = one.difference
                 if len(self._compared) > REMEMBERED:  # a difference stays a problem until its object is repaired
                     del self._compared[next((s for s, why in self._compared.items() if not why), one.state)]
-        return rest
+        return {future: running[future] for future in rest}
 
     def _failed(self, error: TransientError, result: SyncResult) -> None:
         result.failed += 1
@@ -297,6 +306,10 @@ class BucketSync:
         log.warning("copy_failed", extra={log_fields.ERROR: str(error)})
 
     def count(self, one: SyncDone, result: SyncResult) -> None:
+        if one.difference and one.state is None:  # nothing remembers it
+            self._unsettled.add(one.name)
+        else:
+            self._unsettled.discard(one.name)
         if one.copied_bytes is None:
             self._present(one.name, one.difference, result)
         else:

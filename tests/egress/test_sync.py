@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from io import BytesIO
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from egress.bucket_sync import BucketSide, BucketSync, SyncLoop
 from formats.errors import QueueUnavailable, StoreUnavailable
 from formats.messages.segment_events import QueueMessage
 from formats.topic_selection import TopicPattern
+from infra.contracts.storage import ObjectInfo
 from infra.runtime.failures import ALARM
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
@@ -311,6 +313,62 @@ def test_a_round_compares_no_more_than_it_may_and_the_next_continues(bench: Benc
     rounds = [bench.sync.once() for _ in range(6)]
     assert bench.opened() == [name(at) for at in range(0, 100, 10)]
     assert [len(result.differing) for result in rounds] == [0, 0, 0, 1, 1, 1]
+
+
+def fail_to_read(refused: str, operation: str, key: str) -> None:
+    if (operation, key) == ("open", f"other/prefix/{refused}"):
+        raise StoreUnavailable(f"{refused} cannot be read")
+
+
+def test_a_comparison_that_failed_is_reported_until_it_was_made(bench: Bench) -> None:
+    """The rounds after it compare what follows, and would report that all is well."""
+    bench.sync.most_compared = 3
+    bench.there.memory.replace(f"other/prefix/{name(10)}", damaged(name(10).encode()))
+    bench.there.before_each = partial(fail_to_read, name(10))
+    assert [(result.failed, len(result.differing)) for result in (bench.sync.once() for _ in range(6))] == [(1, 0)] * 6
+    bench.there.before_each = partial(fail_to_read, "")
+    assert [(result.failed, len(result.differing)) for result in (bench.sync.once() for _ in range(2))] == [(0, 1)] * 2
+    bench.there.memory.replace(f"other/prefix/{name(10)}", name(10).encode())
+    assert bench.sync.once().differing == {}
+
+
+def test_a_comparison_that_failed_is_no_failure_once_its_object_is_gone(bench: Bench) -> None:
+    bench.sync.most_compared = 3
+    bench.there.before_each = partial(fail_to_read, name(10))
+    assert [bench.sync.once().failed for _ in range(2)] == [1, 1]
+    bench.here.memory.delete_many([f"data/{name(10)}"])
+    assert [bench.sync.once().failed for _ in range(2)] == [0, 0]
+    assert not bench.sync._unsettled
+
+
+def test_comparisons_of_a_round_whose_listing_fails_are_made_by_the_next(bench: Bench) -> None:
+    """What they found is not in its result, and the next one continues after them."""
+    bench.sync.most_compared = 3
+    bench.there.memory.replace(f"other/prefix/{name(0)}", damaged(name(0).encode()))
+    whole = FailingStore.list
+
+    def cut_short(store: FailingStore, prefix: str, **more: Any) -> Iterator[ObjectInfo]:
+        for number, item in enumerate(whole(store, prefix, **more)):
+            if number == 2 and store is bench.here:
+                raise StoreUnavailable("the rest is not listed")
+            yield item
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FailingStore, "list", cut_short)
+        with pytest.raises(StoreUnavailable):
+            bench.sync.once()
+    assert list(bench.sync.once().differing) == [name(0)]
+
+
+def test_what_a_notification_found_different_is_reported_by_each_round(bench: Bench) -> None:
+    for _ in range(3):
+        bench.sync.once()
+    bench.sync.most_compared = 1
+    bench.there.memory.replace(f"other/prefix/{name(0)}", damaged(name(0).encode()))
+    bench.there.memory.replace(f"other/prefix/{name(90)}", damaged(name(90).encode()))
+    queue = Queue([created(name(90))])
+    assert list(bench.sync.follow(queue, WAIT).differing) == [name(90)]
+    assert name(90) in bench.sync.once().differing, "although it may compare one object only, and begins with the first"
 
 
 def test_comparisons_that_are_forgotten_are_made_again_and_none_is_left_out(
