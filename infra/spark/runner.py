@@ -7,8 +7,10 @@ A job is a `SparkTask` (rows and answers of its items, in one place) that `run_t
 Rules:
 1. Spark only schedules. A worker reads and writes with clients that it creates itself: no Hadoop jars, no pandas.
 2. `work` may run twice for a row, even at the same time (a lost worker, speculation): it has to be idempotent.
-3. Spark retries a plan whose `work` raises, as often as configured (`local[*,4]`, `spark.task.maxFailures`); then the
-   run fails. A failure that a retry cannot change should be returned as an answer, not raised.
+3. Spark retries a plan whose `work` raises, or whose executor dies, as often as configured (`local[*,4]`,
+   `spark.task.maxFailures`); then it has failed, and the others go on. Spark ends the job of a plan that has failed:
+   the answers that it had by then are kept, and what was at work begins anew in another job. A failure that a retry
+   cannot change should be returned as an answer, not raised.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from functools import cache
 from typing import Protocol, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import Accumulator, SparkContext
+from pyspark import Accumulator, AccumulatorParam, SparkContext
 from pyspark.errors import PySparkException
 
 from formats.errors import PlanFailed, SparkUnavailable
@@ -34,6 +36,7 @@ from infra.runtime.tuning import tune
 from infra.spark.driver import SparkDriver, SparkSettings
 
 POLL_SECONDS = 0.2
+MOST_FAILED = 3  # plans, while none has an answer: it is not for them, and each of thousands would be tried in vain
 
 TaskRow = tuple[int, str]  # index of the row, and the row
 
@@ -59,6 +62,9 @@ class SparkTask(Protocol[ItemT_contra, OutcomeT_co]):
     def outcome(self, answer: str, /) -> OutcomeT_co:
         """On the driver: the outcome that an answer holds."""
 
+    def failed(self, item: ItemT_contra, reason: str, /) -> OutcomeT_co:
+        """On the driver: the outcome of an item without an answer. Its attempts may have done a part of the work."""
+
 
 class SparkRunner(Closing):
     """A context manager. Spark starts with the first run and ends with `close`. One run at a time, and one runner with
@@ -75,12 +81,14 @@ class SparkRunner(Closing):
         *,
         parallelism: int | None = None,
         progress: Progress = no_progress,
-    ) -> list[str]:
-        """The answers, in the order of `rows`. `work` is pickled: a module-level function, or a frozen dataclass.
+    ) -> list[str | PlanFailed]:
+        """The answers, in the order of `rows`; of a plan that failed, why. `work` is pickled: a module-level function,
+        or a frozen dataclass.
 
         `parallelism`: limit of concurrent plans; None: the number of Spark's cores. `progress` is called with
         (done, total) on this thread; an exception in it, such as a KeyboardInterrupt, ends the run.
-        Raises PlanFailed, SparkUnavailable (the next run starts Spark again), and JavaMissing if there is no Java.
+        Raises PlanFailed when MOST_FAILED have failed and no other has an answer, SparkUnavailable (the next run starts
+        Spark again), and JavaMissing if there is no Java.
         """
         if parallelism is not None and parallelism < 1:
             raise ValueError(f"parallelism must be at least 1: {parallelism}")
@@ -125,8 +133,14 @@ def run_tasks(
     progress: Progress = no_progress,
 ) -> list[OutcomeT]:
     """The outcomes of `items`, in their order. Arguments and exceptions are those of `SparkRunner.run`."""
+    items = list(items)
     answers = runner.run([task.row(item) for item in items], task, parallelism=parallelism, progress=progress)
-    return [task.outcome(answer) for answer in answers]
+    return [
+        task.failed(item, f"its Spark task failed each time it was tried: {answer.reason}")
+        if isinstance(answer, PlanFailed)
+        else task.outcome(answer)
+        for item, answer in zip(items, answers, strict=True)
+    ]
 
 
 def _run(
@@ -135,27 +149,27 @@ def _run(
     work: Callable[[str], str],
     concurrency: int,
     progress: Callable[[int, int], None],
-) -> list[str]:
+) -> list[str | PlanFailed]:
     total = sum(map(len, jobs))
-    finished = driver.context.accumulator(0)
-    task = _Task(work, finished)
+    plans = _Plans(driver, work)
     with ThreadPoolExecutor(concurrency, thread_name_prefix="spark-job") as pool:
-        answers = [pool.submit(_collect, driver, job, task) for job in jobs]
+        running = [pool.submit(plans.carry_out, job) for job in jobs]
         try:
-            while (ended := wait(answers, POLL_SECONDS, FIRST_EXCEPTION)).not_done:
-                for answer in ended.done:
-                    answer.result()  # raises if this one has failed
-                progress(finished.value, total)
-            result = [text for answer in answers for text in answer.result()]
+            while (ended := wait(running, POLL_SECONDS, FIRST_EXCEPTION)).not_done:
+                for one in ended.done:
+                    one.result()  # raises if the run has failed
+                progress(plans.done, total)
+            for one in running:
+                one.result()
             progress(total, total)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            _cancel(driver.context, answers)
+            _cancel(driver.context, running)
             raise
-    return result
+    return [plans.found[index] for index in range(total)]
 
 
-def _cancel(context: SparkContext, answers: Sequence[Future[list[str]]]) -> None:
+def _cancel(context: SparkContext, answers: Sequence[Future[None]]) -> None:
     """Cancel all jobs, repeatedly: a thread may be about to start another one."""
     while running := [answer for answer in answers if not answer.done()]:
         with suppress(Py4JError, OSError):  # Java has ended, and the jobs with it
@@ -163,12 +177,40 @@ def _cancel(context: SparkContext, answers: Sequence[Future[list[str]]]) -> None
         wait(running, POLL_SECONDS)
 
 
-def _collect(driver: SparkDriver, plans: list[TaskRow], task: _Task) -> list[str]:
-    try:
-        return driver.context.parallelize(plans, len(plans)).map(task).collect()
-    except (Py4JError, PySparkException, OSError, EOFError) as error:
-        # Not chained: an uncaught one would print two hundred lines of Java's stack trace; the log has what matters.
-        raise _explained(error, driver, plans) from None
+class _Plans:
+    """The plans of one run. Each job is carried out on a thread of its own."""
+
+    def __init__(self, driver: SparkDriver, work: Callable[[str], str]) -> None:
+        self._driver = driver
+        self._answers: Accumulator[dict[int, str]] = driver.context.accumulator({}, _ByIndex())
+        self._task = _Task(work, self._answers)
+        self._failed: dict[int, PlanFailed] = {}
+        self.found: dict[int, str | PlanFailed] = {}  # by index: of every plan, once all jobs have ended
+
+    @property
+    def done(self) -> int:
+        return len(self._answers.value) + len(self._failed)
+
+    def carry_out(self, plans: list[TaskRow]) -> None:
+        """Raises PlanFailed, which ends the run, and SparkUnavailable."""
+        while plans:
+            try:
+                answers = self._driver.context.parallelize(plans, len(plans)).map(self._task).collect()
+            except (Py4JError, PySparkException, OSError, EOFError) as error:
+                # Not chained: else two hundred lines of Java's stack trace are printed; the log has what matters.
+                failed = _explained(error, self._driver, plans)
+                if not isinstance(failed, PlanFailed):
+                    raise failed from None
+                self._failed[failed.index] = failed
+                known = self._answers.value.copy()
+                if not known and len(self._failed) >= MOST_FAILED:
+                    raise failed from None
+                self.found |= {index: known[index] for index, _ in plans if index in known}
+                self.found[failed.index] = failed
+                plans = [plan for plan in plans if plan[0] not in self.found]
+            else:
+                self.found |= {index: answer for (index, _), answer in zip(plans, answers, strict=True)}
+                return
 
 
 def _explained(error: Exception, driver: SparkDriver, plans: Sequence[TaskRow]) -> PlanFailed | SparkUnavailable:
@@ -183,11 +225,11 @@ def _explained(error: Exception, driver: SparkDriver, plans: Sequence[TaskRow]) 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """`work` as it runs on a worker. Counts finished plans: Spark adds the count of each partition once, regardless of
-    the number of attempts."""
+    """`work` as it runs on a worker. Each answer is sent to the driver at once, too: Spark adds those of each partition
+    once, regardless of the number of attempts."""
 
     work: Callable[[str], str]
-    finished: Accumulator[int]
+    answers: Accumulator[dict[int, str]]
 
     def __call__(self, plan: TaskRow) -> str:
         _tune_once()
@@ -197,8 +239,19 @@ class _Task:
         except Exception as error:
             message = "".join(traceback.format_exception_only(error)).strip()
             raise _WorkFailed(json.dumps([index, message])) from error
-        self.finished.add(1)
+        self.answers.add({index: answer})
         return answer
+
+
+class _ByIndex(AccumulatorParam[dict[int, str]]):
+    """Answers of several plans as one mapping."""
+
+    def zero(self, value: dict[int, str]) -> dict[int, str]:  # noqa: ARG002 -- PySpark's signature
+        return {}
+
+    def addInPlace(self, value1: dict[int, str], value2: dict[int, str]) -> dict[int, str]:  # noqa: N802
+        value1.update(value2)
+        return value1
 
 
 @cache

@@ -43,3 +43,6 @@ class BackfillTask:
 
     def outcome(self, answer: str) -> RangeOutcome:
         return RangeOutcome(**json.loads(answer))
+
+    def failed(self, item: RangeTask, reason: str) -> RangeOutcome:
+        return RangeOutcome(source=str(item.source), start=item.offsets.start, end=item.offsets.end, failed=reason)

@@ -28,6 +28,7 @@ from replicator.terminal.options import (
 )
 from replicator.terminal.output import (
     DIFFERENCES,
+    FAILED,
     AsJson,
     ConfigFile,
     bars,
@@ -101,7 +102,8 @@ def verify(  # noqa: PLR0917 -- options of a command
     Every object matches its key and footer, to the last record; together they leave no hole; with --source and
     --target, they equal the topics. No earlier result is trusted, except those of --state.
 
-    Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything differs.
+    Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything differs; 1 when a
+    partition could not be verified.
     """
     from infra.settings.units import parse_duration
 
@@ -161,6 +163,8 @@ def verify(  # noqa: PLR0917 -- options of a command
         print_text(found.summary)
     if report is not None:  # last: what was found is printed, even if the disk is full
         report.write_text(json.dumps(found.content, indent=1, ensure_ascii=False), encoding="utf-8")
+    if found.has_failed:
+        raise typer.Exit(FAILED)
     if not found.is_equal:
         raise typer.Exit(DIFFERENCES)
 

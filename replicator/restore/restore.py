@@ -46,7 +46,7 @@ from replicator.restore.request import (
     Thawing,
 )
 from replicator.restore.sources import sources_of
-from replicator.restore.spark_task import RestoreTask
+from replicator.restore.spark_task import RestoreTask, with_position
 from replicator.restore.target_options import TargetOptions
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.topic_setup import TopicSetup
@@ -328,7 +328,11 @@ class Restore(Closing):
             on_progress(done, total)
 
         task = RestoreTask(for_workers(self._config, "kafka"), replace(self._settings, follow=None))
-        return self.spark.run(task, tasks, progress=report_progress)
+        outcomes = self.spark.run(task, tasks, progress=report_progress)
+        if not any(outcome.failed for outcome in outcomes):
+            return outcomes
+        positions = self._worker.checkpoints.read()
+        return [with_position(o, positions.get(t.plan.key)) for t, o in zip(tasks, outcomes, strict=True)]
 
     def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
         """Wait until readers see every record: a commit may be answered before its marker is in the log."""

@@ -19,9 +19,9 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 
-from formats.errors import BrokerUnavailable, OwnershipLost
+from formats.errors import BrokerUnavailable, CheckpointConflict, OwnershipLost
 from formats.int_range import IntRange
-from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import OffsetRange, parse_source
 from infra.archive.archive import Archive
 from infra.contracts.cluster import TopicPartition
@@ -76,6 +76,18 @@ class RestoreTask:
     def outcome(self, answer: str) -> RestoreOutcome:
         return RestoreOutcome(**json.loads(answer))
 
+    def failed(self, item: PartitionTask, reason: str) -> RestoreOutcome:
+        """As if no attempt had delivered anything: see `with_position`."""
+        return RestoreOutcome(
+            source=str(item.plan.source),
+            target=str(item.plan.target),
+            records=0,
+            size_bytes=0,
+            next_offset=item.plan.next_offset or 0,
+            is_done=False,
+            failed=reason,
+        )
+
     def _wait_while_it_moves(self, row: str, patience: timedelta) -> None:
         """Return when the position of the partition has not moved for `patience`."""
         fields = json.loads(row)
@@ -118,6 +130,13 @@ def outcome_of(row: str, partition: RestoringPartition) -> RestoreOutcome:
     planned, resumed_at = json.loads(row)["position"], partition.resumed_at
     outcome = RestoreOutcome.of(partition)
     return replace(outcome, is_partial=resumed_at is not None and resumed_at > (planned or 0))
+
+
+def with_position(outcome: RestoreOutcome, position: Checkpoint | CheckpointConflict | None) -> RestoreOutcome:
+    """`outcome`, with what attempts delivered that returned none. `position`: of its partition, as it is now."""
+    if not outcome.failed or not isinstance(position, Checkpoint) or position.next_offset <= outcome.next_offset:
+        return outcome
+    return replace(outcome, next_offset=position.next_offset, is_partial=True)
 
 
 def plan_of(row: str, archive: Archive, clock: Clock) -> PartitionPlan:

@@ -20,7 +20,7 @@ from compaction.delete_merged import Cleaner
 from compaction.heartbeat import sending_heartbeats
 from compaction.merge import Merger
 from compaction.missed_runs import MissedRuns
-from compaction.planner import CompactionPlan
+from compaction.planner import CompactionPlan, MergePlan
 from compaction.quarantined import QuarantinedSegments
 from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
 from compaction.schedule import Schedule
@@ -313,6 +313,9 @@ class MergeTask:
 
     def outcome(self, answer: str) -> PlanOutcome:
         return decode_outcome(answer)
+
+    def failed(self, item: CompactionPlan, reason: str) -> PlanOutcome:
+        return PlanOutcome(segment=str(item.output if isinstance(item, MergePlan) else item.keeper), error=reason)
 
 
 _workers: dict[str, Worker] = {}

@@ -36,3 +36,6 @@ class CopyCheckTask:
 
     def outcome(self, answer: str) -> Sequence[str]:
         return list(json.loads(answer))
+
+    def failed(self, item: Sequence[Segment], reason: str) -> Sequence[str]:
+        return [f"whether it has its copy is not known: {reason}"] * len(item)

@@ -101,10 +101,11 @@ def sync_on_spark(
                 for done in some.done:
                     sync.count(done, result)
                 result.failed += len(some.failed)
+                result.failure = some.failure or result.failure
                 for key in some.in_clear:
                     clear.refuse(key)
             earlier += len(some_rows)
-    return _whole(result, clear, is_stopped=False)
+    return _whole(result, clear, is_stopped=False, failure=result.failure)
 
 
 def _grouped(steps: Iterator[SyncStep], count: int) -> Iterator[Sequence[SyncStep]]:
@@ -117,11 +118,12 @@ def one_round(sync: BucketSync, stop: Stop, clear: ClearObjects) -> SyncResult:
     return _whole(sync.once(), clear, is_stopped=stop.is_set())
 
 
-def _whole(result: SyncResult, clear: ClearObjects, *, is_stopped: bool) -> SyncResult:
+def _whole(result: SyncResult, clear: ClearObjects, *, is_stopped: bool, failure: str = "") -> SyncResult:
+    """`failure`: the last one that no log has."""
     if not result.failed and not is_stopped:
         return result
     what = f"{result.failed} objects could not be copied" if result.failed else "stopped before the end"
-    then = "".join(f"; {problem}" for problem in (clear.problem, result.difference) if problem)
+    then = "".join(f"; {problem}" for problem in (failure, clear.problem, result.difference) if problem)
     if is_stopped or result.failed > clear.count:
         then += "; run it again"
     raise StoreUnavailable(f"sync: {what}, {result.copied} were{then}")

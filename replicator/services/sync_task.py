@@ -27,6 +27,7 @@ class CopiedObjects:
     done: Sequence[SyncDone] = ()
     failed: Sequence[str] = field(default_factory=list)  # names
     in_clear: Sequence[str] = ()  # keys of the destination, of those of `failed` that were refused
+    failure: str = ""  # why, where the log of no executor says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ class CopyTask:
         fields = json.loads(answer)
         done = [SyncDone(**one) for one in fields["done"]]
         return CopiedObjects(done=done, failed=fields["failed"], in_clear=fields["in_clear"])
+
+    def failed(self, item: Sequence[SyncStep], reason: str) -> CopiedObjects:
+        return CopiedObjects(failed=[step.name for step in item], failure=reason)
 
 
 def bucket_sync(

@@ -48,6 +48,11 @@ class Report:
         return any(entry.get("corrupt") for entry in self.entries)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a partition could not be verified, since its Spark task failed."""
+        return any(entry.get("failed") for entry in self.entries)
+
+    @property
     def summary(self) -> str:
         """One line for people."""
         bad = sum(not entry["equal"] for entry in self.entries)

@@ -17,7 +17,7 @@ from replicator.services.spark_jobs import SparkJobs
 from replicator.services.wiring import for_workers
 from replicator.verify.proven import Proven, decode_proven, encode_proven, proven_by_source
 from replicator.verify.scope import Found, VerifyScope
-from replicator.verify.verify import Elsewhere, Verification
+from replicator.verify.verify import Elsewhere, Verification, unverified
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
@@ -59,6 +59,9 @@ class VerifyTask:
     def outcome(self, answer: str) -> Found:
         fields = json.loads(answer)
         return fields["entry"], decode_proven(fields["proven"])
+
+    def failed(self, item: PartitionCheck, reason: str) -> Found:
+        return unverified(self.selection, self.scope, item.source, reason, is_delivered=item.delivered is not None), {}
 
 
 def sent(task: VerifyTask) -> VerifyTask:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from formats.coverage import joined
 from formats.errors import MalformedEvent, TargetError
 from formats.int_range import IntRange
+from formats.records.compare import compare
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
 from infra.archive.proofs import Proof, ProofStore
@@ -136,7 +137,7 @@ class Verification(Closing):
                 is_whole=entry["equal"],
             )
             for entry in found.entries
-            if entry["kind"] == ARCHIVE
+            if entry["kind"] == ARCHIVE and not entry.get("failed")  # which proves nothing, also not that it is damaged
         }
         store = ProofStore(self._objects, self._config.s3.prefix, self._config.region)
         store.record(proofs, self._clock.now())
@@ -331,6 +332,37 @@ class Verification(Closing):
         for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
             progress(done, len(sources))
             yield answer
+
+
+def unverified(
+    selection: Selection, scope: VerifyScope, source: SourcePartition, reason: str, *, is_delivered: bool
+) -> Mapping[str, Any]:
+    """The entry of a partition of which nothing was found out. `is_delivered`: by a restore of `selection`."""
+    entry: Mapping[str, Any]
+    if scope.cluster is None:
+        entry = entry_of(
+            ArchiveVerdict(source=source, offsets=None, objects=0, size_bytes=0, read={}, unreadable=reason)
+        )
+    elif scope.kind == SOURCE:
+        topic, nothing = TopicPartition(source.topic, source.partition), compare(iter(()), iter(()))
+        entry = entry_of(
+            SourceVerdict(
+                source=source,
+                topic=topic,
+                offsets=None,
+                comparison=nothing,
+                source_compacted=False,
+                unreadable=reason,
+            )
+        )
+    else:
+        name = selection.renaming(source.topic) if is_delivered else copied_as(selection, source, scope.cluster)
+        target = TopicPartition(name, source.partition)
+        entry = {
+            **entry_of(TargetVerdict(source=source, target=target, result=None, unreadable=reason)),
+            "kind": scope.kind,
+        }
+    return {**entry, "failed": reason}
 
 
 def _from_its_beginning(

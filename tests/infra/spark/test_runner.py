@@ -130,9 +130,12 @@ class InProcess(SparkRunner):
         *,
         parallelism: int | None = None,
         progress: Progress = no_progress,
-    ) -> list[str]:
+    ) -> list[str | PlanFailed]:
         progress(0, len(rows))
-        return [f"{parallelism} {work(row)}" for row in rows]
+        return [
+            PlanFailed(index, "its executor died") if row == "13" else f"{parallelism} {work(row)}"
+            for index, row in enumerate(rows)
+        ]
 
 
 @dataclass(frozen=True)
@@ -149,12 +152,21 @@ class Doubling:
         limit, _, number = answer.partition(" ")
         return limit, int(number)
 
+    def failed(self, item: int, reason: str) -> tuple[str, int]:
+        return reason, item
+
 
 def test_a_task_turns_items_into_rows_and_answers_into_outcomes() -> None:
     seen: list[tuple[int, int]] = []
     found = run_tasks(InProcess(), Doubling("-"), (3, 1, 2), parallelism=4, progress=lambda *now: seen.append(now))
     assert found == [("4", -6), ("4", -2), ("4", -4)]
     assert seen == [(0, 3)]
+
+
+def test_a_plan_that_failed_has_an_outcome_of_its_own() -> None:
+    found = run_tasks(InProcess(), Doubling("-"), iter((3, 13, 2)))
+    why = "its Spark task failed each time it was tried: its executor died"
+    assert found == [("None", -6), (why, 13), ("None", -4)]
 
 
 def test_without_java_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,28 +210,57 @@ class TestLocal:
         assert seen[-1] == (3, 3), "a failed attempt does not count"
 
     @pytest.mark.parametrize("parallelism", [None, 2])
-    def test_a_plan_that_always_fails_is_named(
+    def test_a_plan_that_always_fails_takes_no_answer_with_it(
         self, runner: SparkRunner, tmp_path: Path, parallelism: int | None
     ) -> None:
         work = Failing(Marking(tmp_path), refuse)
-        with pytest.raises(PlanFailed) as failed:
-            runner.run(["a", "b", "bad"], work, parallelism=parallelism)
-        assert (failed.value.index, failed.value.reason) == (2, "ValueError: no such key:\n  a/b")
-        assert failed.value.__cause__ is None, "else Java's stack is printed with it"
+        seen = []
+        *answers, failed = runner.run(
+            ["a", "b", "bad"], work, parallelism=parallelism, progress=lambda *now: seen.append(now)
+        )
+        assert answers == ["a!", "b!"]
+        assert isinstance(failed, PlanFailed)
+        assert (failed.index, failed.reason) == (2, "ValueError: no such key:\n  a/b")
         assert work.marking.begun().count("bad") == 4
+        assert {row: work.marking.begun().count(row) for row in "ab"} == {"a": 1, "b": 1}, "their answers were kept"
+        assert seen[-1] == (3, 3)
+
+    def test_what_was_at_work_beside_a_plan_that_failed_begins_anew(self, runner: SparkRunner, tmp_path: Path) -> None:
+        """Spark ends all of a job with one of its plans."""
+        work = Failing(Marking(tmp_path, waits=True), refuse)
+
+        def progress(done: int, total: int) -> None:
+            begun = work.marking.begun()
+            work.marking.leave(
+                *(["bad"] if "slow" in begun else []), *(["slow", "last"] if begun.count("slow") == 2 else [])
+            )
+
+        slow, failed, last = runner.run(["slow", "bad", "last"], work, progress=progress)
+        assert (slow, last) == ("slow!", "last!")
+        assert isinstance(failed, PlanFailed)
+
+    def test_plans_that_all_fail_end_the_run(self, runner: SparkRunner, tmp_path: Path) -> None:
+        work = Failing(Marking(tmp_path), refuse)
+        with pytest.raises(PlanFailed, match="no such key") as raised:
+            runner.run(["bad"] * 9, work)
+        assert raised.value.__cause__ is None, "else Java's stack is printed with it"
+        assert work.marking.begun().count("bad") < 9 * 4
+        (failed,) = runner.run(["bad"], work)
+        assert isinstance(failed, PlanFailed), "of a few, each is an outcome"
 
     def test_a_failed_plan_is_named_in_a_process_with_a_session_too(self, runner: SparkRunner, tmp_path: Path) -> None:
         """After a SparkSession was created, Java's errors are raised as other exceptions in the whole process."""
         assert runner.run(["a"], shout) == ["a!"]
         assert runner._driver is not None
         SparkSession(runner._driver.context)
-        with pytest.raises(PlanFailed, match="no such key"):
-            runner.run(["bad"], Failing(Marking(tmp_path), refuse))
+        (failed,) = runner.run(["bad"], Failing(Marking(tmp_path), refuse))
+        assert "no such key" in str(failed)
 
     def test_a_plan_that_kills_its_python_is_named(self, runner: SparkRunner, tmp_path: Path) -> None:
-        with pytest.raises(PlanFailed, match=r"Python worker exited unexpectedly") as failed:
-            runner.run(["a", "bad"], Failing(Marking(tmp_path), die))
-        assert failed.value.index == 1
+        answer, failed = runner.run(["a", "bad"], Failing(Marking(tmp_path), die))
+        assert answer == "a!"
+        assert isinstance(failed, PlanFailed)
+        assert (failed.index, "Python worker exited unexpectedly" in failed.reason) == (1, True)
 
     def test_progress_is_reported_during_the_run(self, runner: SparkRunner, tmp_path: Path) -> None:
         work = Marking(tmp_path, waits=True)
@@ -377,7 +418,7 @@ class TestCluster:
         both = {"spark.scheduler.minRegisteredResourcesRatio": "1"}  # else the first executor may run all plans
         with SparkRunner(replace(settings(cluster, **pages, **both), ship_packages=True)) as runner:
             for answer in runner.run(rows, where_ours_is):
-                assert "/replicator-packages.zip/replicator/" in answer
+                assert "/replicator-packages.zip/replicator/" in str(answer)
 
             def both_then_one(done: int, total: int) -> None:
                 if cluster.alive_workers() == 2 and len(work.begun()) == 2 and busy_executors(runner) == 2:
@@ -405,7 +446,7 @@ class TestCluster:
         }
         with SparkRunner(settings(cluster, **sent)) as runner:
             (answer,) = runner.run(["a"], where_ours_is)
-        assert "/environment/lib/replicator/" in answer
+        assert "/environment/lib/replicator/" in str(answer)
 
 
 def busy_executors(runner: SparkRunner) -> int:

@@ -294,6 +294,16 @@ def test_a_partition_without_segments_is_proven_up_to_offset_zero() -> None:
     assert {number: proof.next_offset for number, proof in proofs.items()} == {0: 0, 1: 10}
 
 
+def test_of_a_partition_whose_task_failed_no_proof_is_recorded() -> None:
+    world = World()
+    failed = {**entry(SOURCE, offsets=None), "equal": False, "failed": "its executor died"}
+    found = Report(content=report([failed], world.clock.at, program="test", key=b""), begun_at=world.clock.at)
+    assert found.has_failed
+    with verification(world) as verified:
+        verified.record(found)
+    assert ProofStore(world.objects, "data", REGION).proofs(REGION, "t") == {}
+
+
 def test_a_refused_request_makes_a_comparison_of_two_topics_unequal(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.admin.hides["t"] = "TOPIC_AUTHORIZATION_FAILED"
