@@ -263,7 +263,9 @@ class Verification(Closing):
                 )
         common = None
         if extent.start is not None and extent.next_offset is not None:
-            low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
+            begin = self._archive.control.begins.of(source)  # the first segments may be missing, too
+            start = extent.start if begin is None else min(begin.offset, extent.start)
+            low, end = max(marks.low, start), min(marks.high, extent.next_offset) - 1
             common = OffsetRange(low, end) if low <= end else None
         bounds = (common.start, common.next_offset) if common is not None else (0, 0)
         records = read(topic, *bounds)

@@ -254,6 +254,15 @@ def test_what_is_not_to_be_archived_is_not_missed_beside_the_source(cluster: dic
 
 
 @pytest.mark.usefixtures("cluster")
+def test_first_segments_that_are_missing_are_a_difference_from_the_source() -> None:
+    world = World()
+    world.put(5, 9)
+    assert compared(world, SOURCE_KIND)["a/t/0"] is True, "as far as is known, the archive begins there"
+    world.control.begins.record(SOURCE, ArchiveBegin(offset=2, reason="log start", recorded_at=world.clock.at))
+    assert compared(world, SOURCE_KIND)["a/t/0"] is False
+
+
+@pytest.mark.usefixtures("cluster")
 def test_a_topic_that_may_not_be_described_does_not_end_the_verification() -> None:
     world = World()
     world.put(0, 9)
