@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.coverage import joined
+from formats.coverage import explained_until, joined
 from formats.gap_acceptance import losses
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.archive import Archive
@@ -32,10 +32,12 @@ class RecoveryPoint:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEnd:
-    """`next_offset`: the first offset that is in no segment and no recorded gap; None: nothing was ever archived, so
-    egress begins where the log does. `lost`: recorded losses that are not accepted."""
+    """`next_offset`: the first offset from the begin on that is in no segment and no recorded gap: segments are stored
+    in any order. None: nothing was ever archived, so egress begins where the log does. `end`: after the last one that
+    is. `lost`: recorded losses that are not accepted."""
 
     next_offset: int | None
+    end: int | None = None
     lost: Sequence[OffsetRange] = ()
 
 
@@ -67,10 +69,12 @@ def archived_ends(
 def _archived_end(archive: Archive, source: SourcePartition) -> ArchivedEnd:
     gaps = archive.control.gaps.of(source)  # first: then every segment that was stored before a gap is listed
     stored = joined(info.segment.offsets for info in archive.segments.list(source))
-    end = joined([*stored.runs, *(gap.offsets for gap in gaps)]).next_offset
-    if end is None and (begin := archive.control.begins.of(source)) is not None:
-        end = begin.offset
-    return ArchivedEnd(end, losses(gaps, (), stored))
+    extent = joined([*stored.runs, *(gap.offsets for gap in gaps)])
+    begin = archive.control.begins.of(source)
+    start = extent.start if begin is None else begin.offset
+    if start is None:
+        return ArchivedEnd(None)
+    return ArchivedEnd(explained_until(extent.runs, start), extent.next_offset, losses(gaps, (), stored))
 
 
 def recovery_point(
@@ -85,12 +89,12 @@ def recovery_point(
     lost: list[str] = []
     beyond: list[str] = []
     for one, log in logs.items():
-        archived = ends[one].next_offset
+        archived, end = ends[one].next_offset, ends[one].end
         lost += [f"offsets {offsets.start} to {offsets.end} of {one}" for offsets in ends[one].lost]
         if archived is not None and archived < log.low:
             lost.append(f"offsets {archived} to {log.low - 1} of {one}")
-        if archived is not None and archived > log.high:
-            beyond.append(f"{one} up to {archived - 1}, and its log ends at {log.high - 1}")
+        if end is not None and end > log.high:
+            beyond.append(f"{one} up to {end - 1}, and its log ends at {log.high - 1}")
         next_offset = max(log.low if archived is None else archived, log.low)
         if next_offset < log.stable:
             waiting[one] = next_offset

@@ -200,6 +200,20 @@ def test_the_rpo_is_of_all_that_egress_selects(monkeypatch: pytest.MonkeyPatch) 
     assert rpo(monkeypatch, world, probe) == RecoveryPoint(0.0)
 
 
+def test_the_rpo_counts_from_a_segment_that_is_stored_after_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of a partition are uploaded in parallel."""
+    world, here = World(), TopicPartition("t", 0)
+    world.put(0, 9)
+    world.put(20, 29)
+    probe = FakeProbe({here: LogEnds(low=0, stable=30, high=30)})
+    probe.stamped = {here: datetime.now(UTC) - timedelta(hours=2)}
+    found = rpo(monkeypatch, world, probe).seconds
+    assert found is not None
+    assert found >= 7200
+    world.put(10, 19)
+    assert rpo(monkeypatch, world, probe) == RecoveryPoint(0.0)
+
+
 def test_what_the_source_removed_before_it_was_archived_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had no age, so the RPO was 0."""
     world = World()
