@@ -33,6 +33,7 @@ from infra.spark.runner import SparkRunner
 from infra.storage.memory_and_folder import DirectoryObjectStore
 from tests.compaction.archive import job
 from tests.formats.sample_records import ORIGIN
+from tests.integration.answers import all_answered
 from tests.integration.on_spark import QUICK
 
 pytestmark = pytest.mark.integration
@@ -96,8 +97,8 @@ def test_three_sizes_hold_the_same(runner: SparkRunner, tmp_path: Path) -> None:
     assert [len(plan.inputs) for plan in merges] == list(SEGMENTS.values())
 
     # once to load what is loaded once; then each by itself, in one process
-    answers = runner.run([encode_plan(merges[0])], Measured(str(tmp_path)))
-    answers = [runner.run([encode_plan(plan)], Measured(str(tmp_path)))[0] for plan in merges]
+    runner.run([encode_plan(merges[0])], Measured(str(tmp_path)))
+    answers = all_answered(runner.run([encode_plan(plan)], Measured(str(tmp_path)))[0] for plan in merges)
     peaks = []
     for answer, plan in zip(answers, merges, strict=True):
         outcome, peak_mb = json.loads(answer)

@@ -22,6 +22,7 @@ from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner
 from infra.storage.s3 import S3ObjectStore
 from tests.formats.sample_records import ORIGIN
+from tests.integration.answers import all_answered
 from tests.integration.crossing import Crossing
 from tests.integration.on_spark import QUICK
 from tests.replicator.restore.large import rows
@@ -106,7 +107,7 @@ def crossing(tmp_path: Path) -> Crossing:
 def run(crossing: Crossing, rows: Callable[[], Sequence[str]], work: Callable[[str], str]) -> Sequence[str]:
     settings = SparkSettings(master="local[2,4]", properties={**QUICK, **crossing.properties})
     with crossing.watched(), SparkRunner(settings) as runner:
-        return runner.run(rows(), work)
+        return all_answered(runner.run(rows(), work))
 
 
 @pytest.mark.long

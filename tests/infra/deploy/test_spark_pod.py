@@ -19,6 +19,7 @@ from infra.runtime.java import find_java
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner
 from tests.infra.deploy.images import DOCKERFILE
+from tests.integration.answers import all_answered
 
 SCRIPT = DOCKERFILE.with_name("spark-pod.sh")
 BIN = Path(sys.executable).parent
@@ -100,7 +101,9 @@ def test_an_executor_works_for_a_driver_elsewhere(pod: Path, tmp_path: Path) -> 
     with spark_cluster(tmp_path / "spark", workers=0) as cluster:
         runner = SparkRunner(SparkSettings(master=cluster.master, properties=properties))
         answers: list[str] = []
-        working = threading.Thread(target=lambda: answers.extend(runner.run(["a", "b"], str.upper)), daemon=True)
+        working = threading.Thread(
+            target=lambda: answers.extend(all_answered(runner.run(["a", "b"], str.upper))), daemon=True
+        )
         working.start()
         try:
             assert wait_until(lambda: runner.application_id is not None, PATIENCE)
