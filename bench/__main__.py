@@ -151,13 +151,14 @@ def software() -> str:
 
 
 def commit_of_tree() -> tuple[str, bool]:
-    """The commit of the working tree, and whether the tree is unchanged. Outside a repository "unknown"."""
+    """The commit of the working tree, and whether what is measured is unchanged: all but `docs`, which has the results.
+    Outside a repository "unknown"."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else "unknown"
 
-    return git("rev-parse", "HEAD"), not git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "HEAD"), not git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
 
 
 def _processor() -> str:
