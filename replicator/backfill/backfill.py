@@ -233,7 +233,7 @@ class Backfill(Closing):
     def _here(self, tasks: Sequence[RangeTask], progress: Progress) -> Sequence[RangeOutcome]:
         def run(task: RangeTask) -> RangeOutcome:
             if self.stop.is_set():
-                return failed(task, BackfillStopped("stopped before it began"))
+                return failed(task, "stopped before it began")
             return self._worker.attempt(task)
 
         with ThreadPoolExecutor(self.request.parallelism, "range") as pool:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from formats.segment import OffsetRange, parse_source
 from infra.runtime.lifecycle import Stop
 from replicator.backfill.request import RangeOutcome, RangeTask
-from replicator.backfill.worker import BackfillWorker
+from replicator.backfill.worker import BackfillWorker, failed
 from replicator.config import Config
 
 
@@ -45,4 +45,4 @@ class BackfillTask:
         return RangeOutcome(**json.loads(answer))
 
     def failed(self, item: RangeTask, reason: str) -> RangeOutcome:
-        return RangeOutcome(source=str(item.source), start=item.offsets.start, end=item.offsets.end, failed=reason)
+        return failed(item, reason)

@@ -109,8 +109,8 @@ class BackfillWorker:
         try:
             return self.write(task)
         except ReplicatorError as error:
-            return failed(task, error)
+            return failed(task, str(error))
 
 
-def failed(task: RangeTask, error: ReplicatorError) -> RangeOutcome:
-    return RangeOutcome(source=str(task.source), start=task.offsets.start, end=task.offsets.end, failed=str(error))
+def failed(task: RangeTask, reason: str) -> RangeOutcome:
+    return RangeOutcome(source=str(task.source), start=task.offsets.start, end=task.offsets.end, failed=reason)
