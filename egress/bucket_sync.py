@@ -145,8 +145,8 @@ class BucketSync:
         done = []
         for message in messages:
             parsed = parse(message.body, prefix=self.source.prefix, regions=(self.region,))
-            names = [str(e.segment) for e in parsed.events if isinstance(e, Created)]
-            names = [name for name in names if self._selected(name)]
+            created = (str(e.segment) for e in parsed.events if isinstance(e, Created))
+            names = [name for name in created if self._selected(name)]
             failed_before = result.failed
             self._copy_begins(names, result)
             if result.failed == failed_before:

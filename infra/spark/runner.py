@@ -249,7 +249,7 @@ class _ByIndex(AccumulatorParam[dict[int, str]]):
     def zero(self, value: dict[int, str]) -> dict[int, str]:  # noqa: ARG002 -- PySpark's signature
         return {}
 
-    def addInPlace(self, value1: dict[int, str], value2: dict[int, str]) -> dict[int, str]:  # noqa: N802
+    def addInPlace(self, value1: dict[int, str], value2: dict[int, str]) -> dict[int, str]:  # noqa: N802 -- PySpark's
         value1.update(value2)
         return value1
 

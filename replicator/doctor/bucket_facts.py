@@ -172,28 +172,25 @@ def _folder(settings: S3Settings, on: In, region: str) -> str:
 def _rights_of(
     settings: S3Settings, who: Rows, region: str, sources: Sequence[str]
 ) -> Iterator[tuple[IamRight, ArchiveAccess]]:
+    bucket = f"arn:aws:s3:::{settings.bucket}"
     for right in IAM:
-        if right.who in who:
-            yield (
-                right,
-                ArchiveAccess(
-                    bucket_arn=f"arn:aws:s3:::{settings.bucket}",
-                    prefix=settings.prefix,
-                    region=region,
-                    archives=who[right.who],
-                    sources=sources,
-                ),
+        if (archives := who.get(right.who)) is not None:
+            access = ArchiveAccess(
+                bucket_arn=bucket, prefix=settings.prefix, region=region, archives=archives, sources=sources
             )
+            yield right, access
 
 
 def _stored_regions(settings: S3Settings, who: Rows, region: str) -> Sequence[str]:
     """Below whose prefixes the roles store segments."""
-    rights = [
-        (right, archive)
-        for right, archive in _rights_of(settings, who, region, ())
-        if right.on is In.SEGMENTS and PUT in right.actions
-    ]
-    return list(dict.fromkeys(one for right, archive in rights for one in archive.regions(right.of)))
+    return list(
+        dict.fromkeys(
+            one
+            for right, archive in _rights_of(settings, who, region, ())
+            if right.on is In.SEGMENTS and PUT in right.actions
+            for one in archive.regions(right.of)
+        )
+    )
 
 
 def _refusals_of_put(settings: S3Settings, key: str, opened: ExitStack) -> Mapping[str, str]:

@@ -98,18 +98,24 @@ class _OtherClient:
         threading.Thread(target=self._ask, name="kafka-other-client", daemon=True).start()
 
     def _ask(self) -> None:
+        client = self._made()
+        if client is None:
+            return
+        with closing(client):
+            while not self.stop.is_set():
+                if answers(client, self._topic, ONE_REQUEST_OF_OTHER):
+                    self.patience = Deadline(RECOVERS_WITHIN)
+                    return
+
+    def _made(self) -> Consumer | None:
+        """None: stopped before one could be made."""
         while not self.stop.is_set():
             try:
-                client = self._create()
+                return self._create()
             except (KafkaException, ReplicatorError) as error:  # such as without a token: it may be made later
                 log.info("other_client_not_made", extra={ERROR: str(error), NEXT: "tried again"})
                 self.stop.wait(ASK_AGAIN)
-                continue
-            with closing(client):
-                while not self.stop.is_set():
-                    if answers(client, self._topic, ONE_REQUEST_OF_OTHER):
-                        self.patience = Deadline(RECOVERS_WITHIN)
-                        return
+        return None
 
 
 def answers(client: Consumer, topic: str, within: timedelta) -> bool:

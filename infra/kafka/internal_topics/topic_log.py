@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from itertools import filterfalse
 from typing import Any
 
@@ -127,9 +126,9 @@ class TopicLog:
         """Replace the clients, and continue at the same positions. A client whose broker named no broker may never send
         a request again: see `infra.kafka.client.lost_brokers`. Raises BrokerUnavailable when none can be made now: the
         former ones stay."""
-        close = partial(_close, self._lost_brokers, self._consumer)
+        watch, consumer = self._lost_brokers, self._consumer
         self._connect()
-        close()
+        _close(watch, consumer)
         self._checking, self._is_silent = None, False
         if self._facts is not None:
             self._assign()

@@ -155,7 +155,8 @@ class HoleFiller:
             if (cause := self._cause(producer)) is not None:  # it is never registered: time does not help
                 reason = MustAbort(describe_error(cause), cause=cause)
                 self._raise(reason, f"fill offset {end} of {self._partition}")
-        deadline = Deadline(MARKED_WITHIN if self._abort(producer, should_stop) else timedelta())
+        was_registered = self._abort(producer, should_stop)
+        deadline = Deadline(MARKED_WITHIN if was_registered else timedelta())
         while not deadline.expired:
             if self._stable_end() > end:
                 return self._seen(end + 1, should_stop)
