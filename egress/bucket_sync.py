@@ -8,20 +8,23 @@ and repeating it changes nothing. Only the own region's prefix is copied: each p
                              ├── present, another size ──> differs: reported, never overwritten
                              └── present, unproven ──> compare: checksums, else every byte
 
-Before the first segment of a partition that is copied, the record of where its archive begins is: who delivers from the
-other bucket begins there, and without the record with what happens to be copied first.
+The records of where the archives of partitions begin are copied first, and segments of a partition only after its own:
+who delivers from the other bucket begins there, and without the record with what happens to be copied first. Segments
+of a partition are copied by offset.
 """
 
 from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 
+from egress.sync_steps import SyncStep, by_offset
 from formats.control.keys import begin_key, begins_prefix, is_heartbeat, is_of_either_side, is_of_one_bucket
 from formats.errors import KeyUnavailable, MalformedKey, ObjectFrozen, SegmentExists, SegmentNotFound, TransientError
 from formats.incarnation import CONTROL
@@ -33,15 +36,13 @@ from infra.archive.compare_objects import CopyState, Likeness, Located, compare,
 from infra.contracts.storage import NotificationQueue, ObjectInfo, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
-from infra.runtime.failures import Attempt, Failures
-from infra.runtime.health import Health
-from infra.runtime.lifecycle import Clock, Deadline, Stop
+from infra.runtime.lifecycle import Stop
 from infra.runtime.metrics import Metrics
-from infra.runtime.retry import UNAVAILABLE
 
 log = logging.getLogger(__name__)
 
 SIGN_OF_LIFE = timedelta(seconds=5)
+BEGINS_TOGETHER = 100  # copies of begins that wait for the pool
 REMEMBERED = 100_000  # comparisons that later rounds do not repeat
 NAMED = 10  # differing objects named in one message
 REMEDY = "find out which one is right (replicator verify, with the file of each side), and delete the other"
@@ -80,15 +81,6 @@ class SyncResult:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncStep:
-    """What is to be done with one object."""
-
-    name: str  # its key below the prefix
-    is_copy: bool  # else it is compared
-    state: int | None = None  # identifies the state of both objects, as listed
-
-
-@dataclass(frozen=True, slots=True)
 class SyncDone:
     """The result of one object."""
 
@@ -119,7 +111,7 @@ class BucketSync:
     # that what was reported stays until it is solved
     _unsettled: set[str] = field(default_factory=set)
     _differing: frozenset[str] = frozenset()  # in the last round
-    _begins_settled: set[str] = field(default_factory=set)  # begins that the destination has, or this side has not
+    _begins_settled: set[str] = field(default_factory=set)  # begins that the destination has, or this side never had
 
     def once(self) -> SyncResult:
         """List both buckets side by side, copy missing objects, and compare those that may differ. Raises
@@ -145,10 +137,11 @@ class BucketSync:
         done = []
         for message in messages:
             parsed = parse(message.body, prefix=self.source.prefix, regions=(self.region,))
-            created = (str(e.segment) for e in parsed.events if isinstance(e, Created))
-            names = [name for name in created if self._selected(name)]
+            segments = [event.segment for event in parsed.events if isinstance(event, Created)]
+            names = [str(segment) for segment in segments if self._selected(str(segment))]
+            begins = {begin_key("", one.source) for one in segments if self._selected(str(one))}
             failed_before = result.failed
-            self._copy_begins(names, result)
+            self._copy_begins(begins - self._begins_settled, result)
             if result.failed == failed_before:
                 running = {self.pool.submit(partial(self._copy, name)): name for name in names}
                 while running:
@@ -158,42 +151,66 @@ class BucketSync:
         queue.delete(done)  # after the copies: a crash in between copies again, which changes nothing
         return result
 
-    def _copy_begins(self, names: Collection[str], result: SyncResult) -> None:
-        """Copy the begins of these segments' partitions that the destination lacks."""
-        for begin in {found for name in names if (found := _begin_of(name)) is not None}:
-            try:
-                if self._is_lacking(begin):
-                    self.count(self._copy(begin), result)
-            except (KeyUnavailable, ObjectFrozen) as error:  # the segments do not wait for what an operator decides
-                log.warning("copy_failed", extra={log_fields.KEY: begin, log_fields.ERROR: str(error)})
+    def _missing_begins(self) -> Iterator[str]:
+        """Recorded begins that the destination lacks. Lists those of both buckets. Raises StoreUnavailable."""
+        begins = begins_prefix("", self.region)
+        theirs = self._relative(self.destination, begins)
+        there = next(theirs, None)
+        for name, _ in self._relative(self.source, begins):
+            while there is not None and there[0] < name:
+                there = next(theirs, None)
+            if there is not None and there[0] == name:
+                self._begins_settled.add(name)
+            else:
+                yield name
+
+    def _copy_begins(self, begins: Iterable[str], result: SyncResult) -> None:
+        """Copy these, and add those to `_begins_settled` that segments need not wait for."""
+        waiting = iter(begins)
+        while not self.stop.is_set() and (some := list(islice(waiting, BEGINS_TOGETHER))):
+            for begin, future in [(begin, self.pool.submit(self._copy, begin)) for begin in some]:
+                try:
+                    done = future.result()
+                except (KeyUnavailable, ObjectFrozen) as error:  # segments do not wait for what an operator decides
+                    log.warning("copy_failed", extra={log_fields.KEY: begin, log_fields.ERROR: str(error)})
+                except TransientError as error:
+                    self._failed(error, result)
+                    continue
+                else:
+                    if done.copied_bytes is not None:  # else it is there, or never was
+                        self.count(done, result)
                 self._begins_settled.add(begin)
-            except TransientError as error:
-                self._failed(error, result)
+                self.alive()
 
     def steps(self, result: SyncResult) -> Iterator[SyncStep]:
-        """The copies and comparisons to make, in key order, but for begins; objects that need neither are counted in
+        """The copies and comparisons to make, once all begins are copied; objects that need neither are counted in
         `result`. Lists both buckets. Raises StoreUnavailable."""
-        theirs = self._relative(self.destination)
+        missing = frozenset(self._missing_begins())
+        self._copy_begins(sorted(missing), result)
+        yield from by_offset(self._listed(missing, result))
+
+    def _listed(self, begins: Collection[str], result: SyncResult) -> Iterator[SyncStep]:
+        """The steps, in key order, but for those of `begins`, and of segments whose begin could not be copied."""
+        whole = region_prefix("", self.region)
+        theirs = self._relative(self.destination, whole)
         there = next(theirs, None)
         left, is_whole = self.most_compared, True
         all_begins = begins_prefix("", self.region)
-        copied: set[str] = set()  # begins
+        held: set[str] = set()  # begins that are not copied
         before, met = frozenset(self._unsettled), set[str]()
-        for name, here in _without_earlier_heartbeats(self._relative(self.source)):
+        for name, here in _without_earlier_heartbeats(self._relative(self.source, whole)):
             while there is not None and there[0] < name:
                 there = next(theirs, None)
-            if not self._selected(name) or name in copied:
+            if not self._selected(name) or name in begins:
                 continue
             if there is None or there[0] != name:
-                if (begin := _begin_of(name)) is not None and begin not in copied and self._is_lacking(begin):
-                    copied.add(begin)
-                    yield SyncStep(begin, is_copy=True)
-                if name.startswith(all_begins):
-                    copied.add(name)
-                yield SyncStep(name, is_copy=True)
+                begin = _begin_of(name)
+                if begin is not None and begin not in held and begin not in self._begins_settled:
+                    self._copy_begins([begin], result)  # it was recorded since, or there is none
+                    held |= {begin} - self._begins_settled
+                if begin not in held and not name.startswith(all_begins):
+                    yield SyncStep(name, is_copy=True)
                 continue
-            if name.startswith(all_begins):
-                self._begins_settled.add(name)
             if is_of_either_side(name):
                 result.present += 1
                 continue
@@ -218,10 +235,10 @@ class BucketSync:
         if is_whole:
             self._compared_until = ""
 
-    def _relative(self, side: BucketSide) -> Iterator[tuple[str, ObjectInfo]]:
-        """Objects of this region, in key order, with their keys below the prefix."""
+    def _relative(self, side: BucketSide, below: str) -> Iterator[tuple[str, ObjectInfo]]:
+        """Objects below a key, in key order, with their keys below the prefix."""
         head = len(side.prefix) + 1 if side.prefix else 0
-        for item in side.objects.list(region_prefix(side.prefix, self.region)):
+        for item in side.objects.list(side.key(below)):
             yield item.key[head:], item
 
     def _selected(self, key: str) -> bool:
@@ -236,16 +253,6 @@ class BucketSync:
         if self.levels and segment.level not in self.levels:
             return False
         return not self.topics or any(t.matches(segment.source.topic) for t in self.topics)
-
-    def _is_lacking(self, begin: str) -> bool:
-        """Whether there is a begin to copy: once it is not, none comes. Two requests. Raises StoreUnavailable."""
-        if begin in self._begins_settled:
-            return False
-        here, there = self.source, self.destination
-        is_lacking = here.objects.stat(here.key(begin)) is not None and there.objects.stat(there.key(begin)) is None
-        if not is_lacking:
-            self._begins_settled.add(begin)
-        return is_lacking
 
     # --- on the pool, or on another machine ---
 
@@ -348,78 +355,3 @@ def _without_earlier_heartbeats(listed: Iterator[tuple[str, ObjectInfo]]) -> Ite
         before = one
     if before is not None:
         yield before
-
-
-@dataclass(frozen=True, slots=True)
-class SyncLoop:
-    """Runs on its own thread until stopped: notifications as they arrive, and a listing every `interval`."""
-
-    sync: BucketSync
-    queue: NotificationQueue | None
-    queue_wait: timedelta  # a stop waits for so long
-    interval: timedelta
-    clock: Clock
-    health: Health
-    stop: Stop
-    _failures: Failures = field(default_factory=Failures)  # of rounds
-
-    def run(self) -> None:
-        """Sync by listing only; `follow` runs on another thread."""
-        while not self.stop.is_set():
-            self.round()
-            self._rest()
-
-    def round(self) -> None:
-        try:
-            result = self.sync.once()
-        except TransientError as error:
-            log.warning("sync_round_failed", extra={log_fields.ERROR: str(error)})
-            self._failed("copies", self._failures, Attempt.BUCKETS, str(error))
-            return
-        self._failures.succeeded(Attempt.BUCKETS)
-        self.health.started(True)
-        if result.difference:
-            self.health.problem("sync", result.difference)
-        elif not self.stop.is_set():  # an interrupted round proves nothing about the objects that it did not reach
-            self.health.solved("sync")
-        if result.failed:
-            reason = f"{result.failed} failed, {result.copied} copied; the last failure: {result.failure}"
-            self._failed("copies", self._failures, Attempt.COPIES, reason)
-        elif not self.stop.is_set():
-            self._failures.succeeded(Attempt.COPIES)
-            self.health.solved("copies")
-
-    def _failed(self, subject: str, failures: Failures, attempt: Attempt, reason: str) -> int:
-        """Returns the number of consecutive failures before this one."""
-        now = self.clock.now()
-        before = failures.failed(attempt, reason, now)
-        self.health.problem(subject, failures.alarm(now))
-        return before
-
-    def _rest(self) -> None:
-        """Wait until the next round, and report a failure of the last one once it has lasted ALARM: `interval` may be
-        hours. A round itself may take long, which `/healthz` reports."""
-        rest = Deadline(self.interval)
-        while not rest.expired and not self.stop.is_set():
-            now = self.clock.now()
-            self.health.turn(now)
-            self.health.problem("copies", self._failures.alarm(now))
-            self.stop.wait(min(rest.left, timedelta(seconds=10)))
-
-    def follow(self) -> None:
-        failures = Failures()
-        while not self.stop.is_set():
-            assert self.queue is not None
-            try:
-                self.sync.follow(self.queue, self.queue_wait)
-            except TransientError as error:
-                before = self._failed("notifications", failures, Attempt.NOTIFICATIONS, str(error))
-                pause = UNAVAILABLE.delay(before)
-                log.warning(
-                    "sync_queue_failed",
-                    extra={log_fields.ERROR: str(error), log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
-                )
-                self.stop.wait(pause)
-            else:
-                failures.succeeded(Attempt.NOTIFICATIONS)
-                self.health.solved("notifications")

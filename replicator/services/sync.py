@@ -9,7 +9,9 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from egress.bucket_sync import BucketSide, BucketSync, SyncLoop, SyncResult, SyncStep
+from egress.bucket_sync import BucketSide, BucketSync, SyncResult
+from egress.sync_loop import SyncLoop
+from egress.sync_steps import SyncStep
 from formats.errors import ConfigError, StoreUnavailable
 from infra.runtime.lifecycle import Stop
 from infra.runtime.progress import Progress, no_progress

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 
-from egress.bucket_sync import BucketSide, BucketSync, SyncDone, SyncStep
+from egress.bucket_sync import BucketSide, BucketSync, SyncDone
+from egress.sync_steps import SyncStep
 from formats.errors import TransientError
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Stop

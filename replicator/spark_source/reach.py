@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 
 from formats.control.gap import RETENTION
 from formats.coverage import SegmentSlice, explained_until
@@ -12,6 +12,7 @@ from formats.errors import DataError
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.forward_listing import ahead, all_ahead
+from replicator.spark_source.missing import MissingSegments
 from replicator.spark_source.positions import Advance, advance, size_of
 
 
@@ -33,21 +34,6 @@ class ArchiveReach:
     lost: Sequence[OffsetRange] = ()  # passed although nothing explains them
 
 
-@dataclass(slots=True)
-class MissingSince:
-    """When a query noticed first what each of its source partitions lacks. Not the times of the segments behind it:
-    replicas in a bucket have those of their originals, and arrive in any order."""
-
-    _noticed: dict[SourcePartition, tuple[int, datetime]] = field(default_factory=dict)
-
-    def noticed(self, source: SourcePartition, offset: int, now: datetime) -> datetime:
-        """`offset`: the first one that is missing."""
-        known = self._noticed.get(source)
-        if known is None or known[0] != offset:
-            known = self._noticed[source] = offset, now
-        return known[1]
-
-
 @dataclass(frozen=True, slots=True)
 class _Listed:
     """From an offset on that a page of the listing does not have."""
@@ -60,20 +46,17 @@ class _Listed:
 
 @dataclass(frozen=True, slots=True)
 class ReachFinder:
-    """A trigger lists from the position on: a page of each level, and more only as far as `max_bytes` asks for.
-    `missing_since`: None for a query that ends with what is there, which nothing is noticed before; then the oldest
-    segment behind a hole counts."""
+    """A trigger lists from the position on: a page of each level, and more only as far as `max_bytes` asks for."""
 
     archive: Archive
     fail_on_data_loss: bool
-    lost_segment_timeout: timedelta
-    missing_since: MissingSince | None = None
+    missing: MissingSegments
 
     def reach(
         self, source: SourcePartition, start: int, *, until: int, now: datetime | None, max_bytes: int | None = None
     ) -> ArchiveReach:
-        """From `start` up to before `until`. What is missing counts as lost `lost_segment_timeout` after it was
-        noticed; at once where retention deleted it, or if `now` is None. Raises ArchivedDataLost, StoreUnavailable."""
+        """From `start` up to before `until`. What is missing counts as lost when `self.missing` says so; at once where
+        retention deleted it, or if `now` is None. Raises ArchivedDataLost, StoreUnavailable."""
         slices: list[SegmentSlice] = []
         recorded: list[OffsetRange] = []
         lost: list[OffsetRange] = []
@@ -90,7 +73,7 @@ class ReachFinder:
                     missing = found.missing
                     if listed.expired_until > at:
                         missing = OffsetRange(at, min(missing.end, listed.expired_until - 1))
-                    elif not self._is_late(source, at, infos, now):
+                    elif now is not None and not self.missing.is_lost(source, at, infos, now):
                         break
                     if self.fail_on_data_loss:
                         raise ArchivedDataLost(source, missing)
@@ -124,13 +107,3 @@ class ReachFinder:
         listing = all_ahead(self.archive.segments, source, at)
         found = advance([info.segment for info in listing.infos], recorded, at, until)
         return _Listed(found, listing.infos, listing.is_cut, explained_until(expired, at))
-
-    def _is_late(self, source: SourcePartition, at: int, behind: Sequence[SegmentInfo], now: datetime | None) -> bool:
-        """`behind`: all segments that were listed, at least one: a hole is known by what follows it."""
-        if now is None:
-            return True
-        if self.missing_since is None:
-            since = min(info.stored_at for info in behind)
-        else:
-            since = self.missing_since.noticed(source, at, now)
-        return now - since >= self.lost_segment_timeout

@@ -33,6 +33,7 @@ from formats.errors import ConfigError
 from formats.read_splits import ReadSplit, read_splits
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.read import SplitReader
 from replicator.services.wiring import ARCHIVE_THREADS, for_workers
@@ -129,24 +130,21 @@ class SegmentsReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""
         with opened(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
-            sources = list(archived_sources(archive.segments, self._options, self._conditions))
-            return [
-                InputPartition(split)
-                for source, infos in zip(sources, pool.map(archive.segments.list, sources), strict=True)
-                for split in self._splits(archive.control, source, infos)
-            ]
+            sources = archived_sources(archive.segments, self._options, self._conditions)
+            splits = pool.map(lambda source: self._splits(archive, source), sources)
+            return [InputPartition(split) for some in splits for split in some]
 
-    def _splits(
-        self, control: ControlStore, source: SourcePartition, infos: Sequence[SegmentInfo]
-    ) -> Iterator[ReadSplit]:
+    def _splits(self, archive: Archive, source: SourcePartition) -> list[ReadSplit]:
         within = self._wanted.offset_range
         if within is None:
-            return
+            return []
+        infos = archive.segments.list(source)
         steps = list(parts((info.segment for info in infos), within))
-        _warn_of_gaps(control, source, [step.offsets for step in steps if isinstance(step, Gap)])
+        gaps = [step.offsets for step in steps if isinstance(step, Gap)]
+        _warn_of_gaps(archive.control, source, [*_missing_head(archive.control, source, infos, within), *gaps])
         sizes = {info.segment: info.size_bytes for info in infos}
         found = (step for step in steps if isinstance(step, SegmentSlice))
-        yield from read_splits(source, found, sizes, self._options.max_partition_bytes)
+        return list(read_splits(source, found, sizes, self._options.max_partition_bytes))
 
     def read(self, partition: InputPartition | None) -> Iterator[RecordBatch]:
         split = None if partition is None else partition.value
@@ -156,6 +154,17 @@ class SegmentsReader(DataSourceReader):
             reader = SplitReader(archive, RecordFilter(timestamps=self._wanted.timestamps))
             for batch in reader.batches(split):
                 yield chosen(table_of(batch, split.source), self._columns)
+
+
+def _missing_head(
+    control: ControlStore, source: SourcePartition, infos: Sequence[SegmentInfo], within: OffsetRange
+) -> list[OffsetRange]:
+    """What the first segments do not have of `within`, from the recorded begin of the archive on."""
+    first = min((info.segment.offsets.start for info in infos), default=0)
+    if first <= within.start or (begin := control.begins.of(source)) is None:
+        return []
+    start, end = max(begin.offset, within.start), min(first - 1, within.end)
+    return [OffsetRange(start, end)] if start <= end else []
 
 
 def _warn_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import egress.bucket_sync
-from egress.bucket_sync import BucketSide, BucketSync, SyncLoop
+from egress.bucket_sync import BucketSide, BucketSync
+from egress.sync_loop import SyncLoop
 from formats.errors import QueueUnavailable, StoreUnavailable
 from formats.messages.segment_events import QueueMessage
 from formats.topic_selection import TopicPattern
@@ -51,6 +52,10 @@ class Bench:
     def put(self, *names: str) -> None:
         for each in names:
             self.here.memory.put_new(f"data/{each}", BytesIO(each.encode()), len(each))
+
+    def put_once(self, name: str) -> None:
+        if self.here.memory.stat(f"data/{name}") is None:
+            self.put(name)
 
     def opened(self) -> list[str]:
         """What was read at the other end."""
@@ -108,7 +113,7 @@ def test_copy_that_fails_is_made_by_the_next_round(pool: ThreadPoolExecutor) -> 
 def test_object_that_vanishes_meanwhile_is_no_failure(pool: ThreadPoolExecutor) -> None:
     bench = Bench(pool)
     bench.put(name(0))
-    bench.here.before["open"] = lambda key: bench.here.memory.delete_many([key])
+    bench.here.before["open"] = lambda _: bench.here.memory.delete_many([f"data/{name(0)}"])
     result = bench.sync.once()
     assert (result.copied, result.failed) == (0, 0)
     assert bench.copied() == []
@@ -193,7 +198,7 @@ def test_where_a_partition_begins_is_copied_before_its_segments(topic: str) -> N
         bench = Bench(pool)
         bench.put(name(500, topic=topic), name(0, topic=topic, level=1), begin(topic))
         result = bench.sync.once()
-        assert puts(bench) == [begin(topic), name(500, topic=topic), name(0, topic=topic, level=1)]
+        assert puts(bench) == [begin(topic), name(0, topic=topic, level=1), name(500, topic=topic)]
         assert (result.copied, result.present, result.failed) == (3, 0, 0)
         bench.put(name(510, topic=topic))
         bench.there.asked.clear()
@@ -209,8 +214,10 @@ def test_where_a_partition_begins_is_copied_before_its_segments(topic: str) -> N
 def test_a_partition_without_a_recorded_begin_is_copied(pool: ThreadPoolExecutor) -> None:
     bench, queue = Bench(pool), Queue([created(name(0, topic="Orders"))])
     bench.put(name(0, topic="Orders"), name(10, topic="Orders"))
-    assert bench.sync.follow(queue, WAIT).copied == 1
-    assert bench.sync.once().copied == 1
+    result = bench.sync.follow(queue, WAIT)
+    assert (result.copied, result.present) == (1, 0)
+    result = bench.sync.once()
+    assert (result.copied, result.present) == (1, 1)
 
 
 def test_a_notification_is_of_a_segment_whose_begin_is_copied_first() -> None:
@@ -232,6 +239,32 @@ def test_a_segment_waits_in_the_queue_for_its_begin() -> None:
         bench.there.away, bench.there.asked = set(), []
         bench.sync.follow(queue, WAIT)
         assert puts(bench) == [begin("t"), name(0)]
+
+
+@pytest.mark.parametrize("topic", ["Orders", "orders"])
+def test_segments_whose_begin_could_not_be_copied_wait_for_the_next_round(topic: str) -> None:
+    def refuse_the_begin(operation: str, key: str) -> None:
+        if operation == "put_new" and key.endswith(begin(topic)):
+            raise StoreUnavailable("busy")
+
+    with ThreadPoolExecutor(2) as pool:
+        bench = Bench(pool)
+        bench.put(name(0, topic=topic), name(10, topic=topic), name(0, topic="other"), begin(topic), begin("other"))
+        bench.there.before_each = refuse_the_begin
+        result = bench.sync.once()
+        assert bench.copied() == [begin("other"), name(0, topic="other")]
+        assert (result.copied, result.failed) == (2, 2), "tried again when the first segment was met"
+        bench.there.before_each = lambda operation, key: None
+        assert bench.sync.once().copied == 3
+
+
+def test_a_begin_that_is_recorded_while_the_buckets_are_listed_is_copied_before_its_segments() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bench = Bench(pool)
+        bench.put(name(0), name(0, topic="u"), begin("t"))
+        bench.here.before["open"] = lambda _: bench.put_once(begin("u"))
+        assert bench.sync.once().failed == 0
+        assert puts(bench) == [begin("t"), begin("u"), name(0), name(0, topic="u")]
 
 
 def test_notification_of_a_copy_that_failed_stays(pool: ThreadPoolExecutor) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.functions import spark_partition_id
 
+from formats.control.archive_begin import ArchiveBegin
 from formats.control.gap import RecordedGap
 from formats.errors import ConfigError, SegmentNotFound
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
@@ -250,6 +251,20 @@ def test_gaps_are_passed_over_and_logged_unless_recorded(archive: Archive, caplo
     ControlStore(archive.objects, "data").gaps.record(gap)
     caplog.clear()
     assert reader.partitions() != []
+    assert caplog.records == []
+
+
+def test_what_is_missing_before_the_first_segment_is_logged(archive: Archive, caplog: pytest.LogCaptureFixture) -> None:
+    source = archive.source(0)
+    begin = ArchiveBegin(offset=20, reason="log start", recorded_at=ORIGIN.created_at)
+    ControlStore(archive.objects, "data").begins.record(source, begin)
+    archive.store.delete_many([Segment(source, 0, OffsetRange(0, 49))])
+    reader = SegmentsReader(parse_options(archive.options(partition="0")))
+    assert reader.partitions() != []
+    [warning] = [record for record in caplog.records if record.message == "archive_gaps"]
+    assert [vars(warning)[field] for field in ("partition", "count", "start", "end")] == [0, 1, 20, 49]
+    caplog.clear()
+    assert SegmentsReader(parse_options(archive.options(partition="0", offsets="50-"))).partitions() != []
     assert caplog.records == []
 
 

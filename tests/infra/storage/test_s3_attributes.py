@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from egress.bucket_sync import SyncStep
+from egress.sync_steps import SyncStep
 from formats.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
 from formats.segment import format_key
 from infra.local.aws import CREDENTIALS

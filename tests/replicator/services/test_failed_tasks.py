@@ -9,7 +9,7 @@ import pytest
 
 from compaction.planner import CleanPlan, MergePlan
 from compaction.settings import CompactionJob
-from egress.bucket_sync import SyncStep
+from egress.sync_steps import SyncStep
 from formats.coverage import SegmentSlice
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition

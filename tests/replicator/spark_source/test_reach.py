@@ -17,7 +17,8 @@ from infra.archive.archive import Archive
 from infra.archive.forward_listing import MAX_AFTER
 from infra.contracts.storage import ObjectInfo
 from infra.storage.memory_and_folder import MemoryObjectStore
-from replicator.spark_source.reach import ArchivedDataLost, MissingSince, ReachFinder
+from replicator.spark_source.missing import MissingSegments
+from replicator.spark_source.reach import ArchivedDataLost, ReachFinder
 
 SOURCE = SourcePartition("a", "orders", 0)
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,8 +61,9 @@ class Stored:
             RecordedGap(source=SOURCE, offsets=offsets, reason=reason, low=0, high=end, recorded_at=self.now)
         )
 
-    def finder(self, *, fail: bool = True, missing_since: MissingSince | None = None) -> ReachFinder:
-        return ReachFinder(self.archive, fail, TIMEOUT, missing_since)
+    def finder(self, *, fail: bool = True, missing: MissingSegments | None = None) -> ReachFinder:
+        """Of a query that ends with what is there, unless `missing` says otherwise."""
+        return ReachFinder(self.archive, fail, missing or MissingSegments(TIMEOUT, is_bounded=True))
 
 
 @pytest.fixture
@@ -90,14 +92,14 @@ def test_the_oldest_segment_behind_what_is_missing_counts(stored: Stored) -> Non
 def test_a_query_that_goes_on_counts_from_when_it_noticed(stored: Stored) -> None:
     """A replica has the time of its original: it is days old when it arrives, perhaps before those that precede it."""
     stored.put((0, 9), (20, 29))
-    since = MissingSince()
+    missing = MissingSegments(TIMEOUT)
     noticed = BEGAN + 100 * TIMEOUT
     for now in (noticed, noticed + TIMEOUT - timedelta(seconds=1)):
-        assert stored.finder(missing_since=since).reach(SOURCE, 0, until=INT64_MAX, now=now).advance.next_offset == 10
+        assert stored.finder(missing=missing).reach(SOURCE, 0, until=INT64_MAX, now=now).advance.next_offset == 10
     with pytest.raises(ArchivedDataLost, match=r"\[10,19\]"):
-        stored.finder(missing_since=since).reach(SOURCE, 0, until=INT64_MAX, now=noticed + TIMEOUT)
+        stored.finder(missing=missing).reach(SOURCE, 0, until=INT64_MAX, now=noticed + TIMEOUT)
     stored.put((10, 14))
-    found = stored.finder(missing_since=since).reach(SOURCE, 0, until=INT64_MAX, now=noticed + TIMEOUT)
+    found = stored.finder(missing=missing).reach(SOURCE, 0, until=INT64_MAX, now=noticed + TIMEOUT)
     assert found.advance.next_offset == 15, "another hole has a wait of its own"
 
 
@@ -108,7 +110,7 @@ def test_what_retention_deleted_unread_is_lost_at_once(stored: Stored) -> None:
     stored.delete((0, 9), (10, 19), (20, 29))
     for now in (BEGAN, None):
         with pytest.raises(ArchivedDataLost, match=r"\[5,29\]"):
-            stored.finder(missing_since=MissingSince()).reach(SOURCE, 5, until=50, now=now)
+            stored.finder(missing=MissingSegments(TIMEOUT)).reach(SOURCE, 5, until=50, now=now)
         found = stored.finder(fail=False).reach(SOURCE, 5, until=50, now=now)
         assert (found.advance.next_offset, found.lost) == (50, [OffsetRange(5, 29)])
         assert found.advance.recorded == [OffsetRange(30, 39)]

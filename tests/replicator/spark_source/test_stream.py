@@ -120,40 +120,14 @@ def batch_between(reader: SegmentsStreamReader, start: Mapping[str, Any], end: M
 # ---------- where it starts
 
 
-def test_it_starts_at_the_first_stored_offset_of_each_partition(stored: Stored) -> None:
+def test_it_starts_at_the_begin_of_each_partition(stored: Stored) -> None:
+    stored.begins(PLAIN, 10)
+    stored.begins(LATER, 5)
     stored.put(PLAIN, (20, 29), (30, 39))
     stored.put(PLAIN, (10, 19), level=1)
     stored.put(OTHER, (0, 9))
     stored.put(LATER, (5, 9))
     assert stored.reader().initialOffset() == at(p0=(10, 10), p1=(0, 0)) | later(5, 5)
-
-
-@pytest.mark.parametrize(
-    ("begin", "age", "start"),
-    [
-        pytest.param(10, TIMEOUT - timedelta(seconds=1), 10, id="the segment there may still come"),
-        pytest.param(10, TIMEOUT, 20, id="it was deleted"),
-        pytest.param(20, timedelta(), 20, id="it is there"),
-        pytest.param(25, timedelta(), 20, id="an earlier one is there"),
-    ],
-)
-def test_a_recorded_begin(stored: Stored, begin: int, age: timedelta, start: int) -> None:
-    stored.begins(PLAIN, begin)
-    stored.put(PLAIN, (20, 29))
-    stored.clock.at += age
-    stored.put(PLAIN, (20, 39), level=1)  # the oldest one counts
-    assert stored.reader().initialOffset() == at(p0=(start, start))
-
-
-@pytest.mark.parametrize("begin", [None, 7])
-def test_a_partition_of_which_nothing_is_stored(stored: Stored, begin: int | None) -> None:
-    stored.objects.put_new("data/a/orders/0/0/no-segment", BytesIO(b"x"), 1)
-    if begin is not None:
-        stored.begins(PLAIN, begin)
-    start = begin or 0
-    assert stored.reader().initialOffset() == at(p0=(start, start))
-    at_a_time = stored.reader(startingTimestamp="2023-11-14T22:13:20Z")
-    assert at_a_time.initialOffset() == at(p0=(start, start))
 
 
 def test_it_starts_at_a_time_or_at_the_end(stored: Stored) -> None:
@@ -166,12 +140,28 @@ def test_it_starts_at_a_time_or_at_the_end(stored: Stored) -> None:
     assert both.initialOffset() == at(p0=(12, 12), p1=(5, 5))
 
 
-def test_a_time_whose_records_may_still_come(stored: Stored) -> None:
-    stored.put(PLAIN, (0, 9), (20, 29))
-    time = datetime.fromtimestamp(BEGUN_MS / 1_000 + 12, UTC).isoformat()
-    assert stored.reader(startingTimestamp=time).initialOffset() == at(p0=(10, 10))
+def test_a_partition_whose_begin_is_not_known_is_left_out_until_it_is(stored: Stored) -> None:
+    """Its first segment need not be the beginning: copies arrive in any order."""
+    stored.put(PLAIN, (20, 29))
+    stored.put(OTHER, (0, 9))
+    reader = stored.reader()
+    start = reader.initialOffset()
+    assert start == at(p1=(0, 0))
+    stored.begins(PLAIN, 10)
+    first = reader.latestOffset(start, EVERYTHING)
+    assert first == at(p0=(10, 10), p1=(0, 10))
+    stored.put(PLAIN, (10, 19))
+    assert reader.latestOffset(first, EVERYTHING) == at(p0=(10, 30), p1=(0, 10))
+
+
+def test_a_begin_that_is_never_recorded_is_the_first_segment_that_stayed(stored: Stored) -> None:
+    """An archive of the ancestor has none."""
+    stored.put(PLAIN, (20, 29))
+    stored.clock.at += timedelta(days=1)  # which says nothing: a replica has the time of its original
+    reader = stored.reader()
+    start = reader.initialOffset()
     stored.clock.at += TIMEOUT
-    assert stored.reader(startingTimestamp=time).initialOffset() == at(p0=(20, 20)), "it is lost"
+    assert reader.latestOffset(start, EVERYTHING) == at(p0=(20, 30))
 
 
 def test_it_starts_behind_what_retention_deleted(stored: Stored) -> None:
@@ -204,6 +194,7 @@ def test_new_partitions_are_listed_now_and_then(stored: Stored) -> None:
     stored.put(PLAIN, (0, 9))
     reader = stored.reader()
     start = reader.initialOffset()
+    stored.begins(OTHER, 5)
     stored.put(OTHER, (5, 9))
     first = reader.latestOffset(start, EVERYTHING)
     assert first == at(p0=(0, 10), p1=(5, 10)), "at the first trigger: it may be that of a query that goes on"
@@ -237,6 +228,7 @@ def test_what_is_there_now_and_no_more(stored: Stored) -> None:
     limit = ReadMaxBytes(stored.size(OTHER) // 2)
     reader = stored.reader()
     start = reader.initialOffset()
+    stored.begins(LATER, 5)
     stored.put(LATER, (5, 9))
     reader.prepareForTriggerAvailableNow()
     bound = at(p0=(0, 20), p1=(0, 10)) | later(5, 10)
