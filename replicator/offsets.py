@@ -40,7 +40,7 @@ from ingress.groups.sync_plan import SyncDecision, SyncOutcome, sync_plan
 from ingress.groups.target_groups import group_writes, refuse_if_used
 from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.groups.translation import END_OF_OFFSETS, Exactness, Translation
-from ingress.routing.archived import ArchivedTopic, keeping_offsets
+from ingress.routing.archived import ArchivedTopic, forked_from, keeping_offsets
 from replicator.services.clients import Clients
 from replicator.services.ledger import ledger_in
 from replicator.services.routing import routed
@@ -123,7 +123,12 @@ class TranslatedOffsets:
             clients=clients,
             region=region,
             routes={name: some for name, some in chosen.items() if name in facts},
-            lookup=reader.open(facts.keys() & chosen.keys(), positions, preserved=keeping_offsets(chosen)),
+            lookup=reader.open(
+                facts.keys() & chosen.keys(),
+                positions,
+                preserved=keeping_offsets(chosen),
+                forked=forked_from(chosen),
+            ),
             topic_ids=ClaimedTopicIds(clients.control),
         )
 

@@ -153,6 +153,7 @@ PURE = (
     "ingress/groups/emission.py",
     "ingress/groups/flows.py",
     "ingress/groups/positions.py",
+    "ingress/groups/forked.py",
     "ingress/groups/preserved.py",
     "ingress/groups/sync_plan.py",
     "ingress/groups/translation.py",

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from formats.errors import CheckpointConflict, ReplicatorError
+from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.map_key import MapKey
 from formats.messages.offset_map import MapPage
 from formats.messages.offset_map_index import PageIndex
+from formats.segment import SourcePartition
 from infra.contracts.catalog import LogEndReader
 from infra.contracts.cluster import ClusterAdmin, LogEnds, TopicPartition, describe_each
 from infra.contracts.internal_topics import OffsetMapLog, PartitionPages
+from ingress.groups.forked import ForkedMap
 from ingress.groups.preserved import PreservedOffsets
 from ingress.groups.translation import DeliveredRange, PartitionMap, Translation
 
 DeliveryPositions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+OpenedMap = PartitionMap | PreservedOffsets | ForkedMap
 
 
 class NotKnownNow(str):
@@ -49,7 +54,8 @@ class MapLookup:
     topic_ids: Mapping[str, str]  # of the destinations, by name; empty where brokers have none
     preserved: Collection[str] = frozenset()  # destinations that keep the source's offsets
     hidden: Mapping[str, str] = field(default_factory=dict)  # destinations that are not known to be there, and why
-    _partitions: dict[CheckpointKey, PartitionMap | PreservedOffsets | str] = field(default_factory=dict)
+    forked: Mapping[tuple[str, str], Incarnation] = field(default_factory=dict)  # see `archived.forked_from`
+    _partitions: dict[CheckpointKey, OpenedMap | str] = field(default_factory=dict)
 
     def target_of(self, key: CheckpointKey, source: int) -> Translation | str:
         """Where a source offset of this delivery is; or why nothing is known of the delivery."""
@@ -66,7 +72,7 @@ class MapLookup:
         ends = self.ends.get(target)
         return isinstance(ends, LogEnds) and ends.high < offset
 
-    def partition(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
+    def partition(self, key: CheckpointKey) -> OpenedMap | str:
         if key not in self._partitions:
             self._partitions[key] = self._opened(key)
         return self._partitions[key]
@@ -86,7 +92,51 @@ class MapLookup:
             return None
         return self.maps.get(MapKey(key, checkpoint.destination_topic_id))
 
-    def _opened(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
+    def _opened(self, key: CheckpointKey) -> OpenedMap | str:
+        """With the path before the fork, where this one begins after one, and both were delivered there."""
+        before = self._forked_from(key)
+        if before is None:
+            return self._of_path(key)
+        earlier = self.partition(before)
+        if key not in self.positions:
+            return earlier
+        own, checkpoint = self._of_path(key), self.positions[key]
+        if not isinstance(own, PartitionMap) or not isinstance(checkpoint, Checkpoint):
+            return own
+        return earlier if isinstance(earlier, str) else self._across_fork(before, earlier, own, checkpoint)
+
+    def _forked_from(self, key: CheckpointKey) -> CheckpointKey | None:
+        """What is in this incarnation of the destination of the path before the fork; None: nothing, or no fork."""
+        source = key.source
+        incarnation = self.forked.get((source.region, source.path))
+        if incarnation is None:
+            return None
+        before = CheckpointKey(SourcePartition.of(source.region, incarnation, source.partition), key.destination_topic)
+        found = self.positions.get(before)
+        if found is None or (isinstance(found, Checkpoint) and self._is_of_another(found, key.destination_topic)):
+            return None
+        return before
+
+    def _across_fork(
+        self, before: CheckpointKey, earlier: OpenedMap, own: PartitionMap, checkpoint: Checkpoint
+    ) -> ForkedMap:
+        last = self.positions[before]
+        begins = [one for one in (checkpoint.begun_at, own.first_position) if one is not None]
+        begin = min(begins, default=checkpoint.next_offset)
+        return ForkedMap(
+            before=earlier,
+            after=own,
+            begin=begin,
+            first_target=own.first_target,
+            has_contested=isinstance(last, Checkpoint) and last.next_offset > begin,
+        )
+
+    def _is_of_another(self, checkpoint: Checkpoint, destination: str) -> bool:
+        """Whether it is about another incarnation of its destination."""
+        here = self.topic_ids.get(destination, "")
+        return bool(here) and checkpoint.destination_topic_id not in ("", here)
+
+    def _of_path(self, key: CheckpointKey) -> PartitionMap | PreservedOffsets | str:
         if key.destination_topic in self.hidden:
             return NotKnownNow(f"{key.destination_topic}: {self.hidden[key.destination_topic]}")
         checkpoint = self.positions.get(key)
@@ -94,8 +144,7 @@ class MapLookup:
             return "nothing of the partition was delivered yet"
         if isinstance(checkpoint, CheckpointConflict):
             return str(checkpoint)
-        here = self.topic_ids.get(key.destination_topic, "")
-        if here and checkpoint.destination_topic_id not in ("", here):
+        if self._is_of_another(checkpoint, key.destination_topic):
             return NotKnownNow(
                 f"{key.destination_topic} was created again, and nothing of the partition was delivered to it yet"
             )
@@ -135,10 +184,16 @@ class MapReader:
     admin: ClusterAdmin
 
     def open(
-        self, destinations: Collection[str], positions: DeliveryPositions, *, preserved: Collection[str] = ()
+        self,
+        destinations: Collection[str],
+        positions: DeliveryPositions,
+        *,
+        preserved: Collection[str] = (),
+        forked: Mapping[tuple[str, str], Incarnation] = MappingProxyType({}),
     ) -> MapLookup:
         """Of the destinations that exist. `positions`: all checkpoints. `preserved`: destinations that keep the
-        source's offsets. Raises BrokerUnavailable, and TargetError when the map may not be read."""
+        source's offsets. `forked`: see `ingress.routing.archived.forked_from`. Raises BrokerUnavailable, and
+        TargetError when the map may not be read."""
         here = {key: one for key, one in positions.items() if key.destination_topic in destinations}
         ends = log_ends_of(self.ends, here.keys())
         maps = self.offset_map.read()  # after the ends: it has all that they know of
@@ -148,7 +203,7 @@ class MapReader:
         known = {key: one for key, one in here.items() if key.destination_topic in facts}
         ids = {name: one.topic_id for name, one in facts.items()}
         hidden = {name: str(refused.get(name, "it does not exist now")) for name in names - facts.keys()}
-        return MapLookup(maps, known, ends, ids, frozenset(preserved), hidden)
+        return MapLookup(maps, known, ends, ids, frozenset(preserved), hidden, forked)
 
 
 def log_ends_of(

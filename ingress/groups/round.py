@@ -29,7 +29,7 @@ from ingress.groups.positions import DeliveredTopics, GroupPosition, group_posit
 from ingress.groups.sync_plan import SyncDecision
 from ingress.groups.target_groups import TargetGroups
 from ingress.groups.topic_ids import ClaimedTopicIds
-from ingress.routing.archived import keeping_offsets
+from ingress.routing.archived import forked_from, keeping_offsets
 from ingress.routing.destinations import RoutingTable
 
 
@@ -77,11 +77,8 @@ class GroupRound:
         }
         if not arrived:
             return reports
-        lookup = self.maps.open(
-            found.destinations.keys(),
-            positions,
-            preserved=keeping_offsets({name: one.routes for name, one in found.destinations.items()}),
-        )
+        routes = {name: one.routes for name, one in found.destinations.items()}
+        lookup = self.maps.open(routes.keys(), positions, preserved=keeping_offsets(routes), forked=forked_from(routes))
         for flow in flows:
             if flow.region in arrived:
                 report = self._region(flow, arrived[flow.region], found, lookup)

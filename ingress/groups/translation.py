@@ -99,6 +99,16 @@ class PartitionMap:
         self._pages, self._index = pages, pages.index
         self._delivered, self._log_start = delivered, delivered.log_start
 
+    @property
+    def first_target(self) -> int | None:
+        """Offset at the target of the first record of the map; None: it has none."""
+        return self._index.start(0) if len(self._index) else None
+
+    @property
+    def first_position(self) -> int | None:
+        """Source offset that the delivery stood at before it."""
+        return self._index.position(0) if len(self._index) else None
+
     def target_of(self, source: int) -> Translation:
         """Where a consumer continues at the target that would read `source` next. Raises ValueError for what is no
         offset."""

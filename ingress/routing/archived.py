@@ -76,6 +76,18 @@ def keeping_offsets(chosen: Mapping[str, Sequence[ArchivedTopic]]) -> frozenset[
     return frozenset(name for name, topics in chosen.items() if all(one.settings.preserves_offsets for one in topics))
 
 
+def forked_from(chosen: Mapping[str, Sequence[ArchivedTopic]]) -> Mapping[tuple[str, str], Incarnation]:
+    """By region and archive path of one that begins after a fork: the path that holds the log before it, where both are
+    delivered to one topic. Adopting a fork claims the path after the current one: it is the one before it in order."""
+    return {
+        (topic.region, later.path): earlier.incarnation
+        for topics in chosen.values()
+        for topic in topics
+        for earlier, later in pairwise(topic.incarnations)
+        if later.is_after_fork
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedTopic:
     """An archived topic that is not delivered, with the reason and the remedy."""

@@ -49,6 +49,11 @@ class ArchivedIncarnation:
             return self.claim.number
         return None if self.id or not self.is_readable else 0
 
+    @property
+    def is_after_fork(self) -> bool:
+        """Whether it is the same topic as the one before it, from a fork of its log on."""
+        return self.incarnation.fork > 0 or (self.claim is not None and self.claim.fork > 0)
+
     def source(self, region: str, partition: int) -> SourcePartition:
         return SourcePartition.of(region, self.incarnation, partition)
 

@@ -10,11 +10,16 @@ from datetime import timedelta
 import pytest
 
 from formats.errors import StoreUnavailable
+from formats.incarnation import Incarnation
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.map_key import MapKey
-from formats.segment import OffsetRange
+from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import Committed, TopicPartition
+from ingress.groups.flows import group_flows
 from ingress.groups.round import RegionReport
 from ingress.groups.translation import Exactness
+from ingress.routing.destinations import RoutingTable
+from ingress.routing.succession import ArchivedIncarnation
 from tests.fakes.kafka_offset_map import FakeOffsetMap
 from tests.ingress.groups.offset_maps import page
 from tests.ingress.groups.regions import (
@@ -55,6 +60,27 @@ def test_groups_are_written_at_their_records_and_committed(world: Regions) -> No
     for topic in (checkpoints("us"), offset_syncs("us")):
         assert world.admin.settings[topic]["cleanup.policy"] == "compact"
         assert world.ledger.read().topic(topic, f"id-{topic}") is not None
+
+
+def test_after_a_fork_a_group_that_had_not_reached_it_is_not_moved_past_its_records(world: Regions) -> None:
+    route = world.table.destinations["us.orders"].routes[0]
+    after = ArchivedIncarnation(incarnation=Incarnation("orders", "id-fork1"))
+    forked = replace(route, incarnations=[*route.incarnations, after])
+    table = replace(world.table.destinations["us.orders"], routes=[forked])
+    new = CheckpointKey(SourcePartition("us", "orders", 0, "id-fork1"), "us.orders")
+    began = Checkpoint(APPLIED + 5, world.topic_id("us"), world.clock.at, begun_at=APPLIED)
+    world.offset_map.put(page(APPLIED, [(APPLIED, RECORDS, 5)], MapKey(new, world.topic_id("us"))))
+    for _ in range(5):
+        world.broker.append(TopicPartition("us.orders", 0), b"x")
+    world.publish("us", slow=107, quick=APPLIED + 2)
+    flows, _ = group_flows(world.settings)
+    positions = {**world.positions(), new: began}
+    world.process().run(flows, RoutingTable({"us.orders": table}, {}), positions)
+    where = TopicPartition("us.orders", 0)
+    assert world.committed() == {
+        "slow": {where: Committed(7, "note")},
+        "quick": {where: Committed(RECORDS + 2, "note")},
+    }
 
 
 def test_groups_stay_where_a_log_of_other_offsets_is_to_keep_those_of_the_source(world: Regions) -> None:
