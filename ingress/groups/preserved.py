@@ -5,6 +5,7 @@
 2. `TRIMMED`: below the log start here, where records were. Where delivery began no lower, none ever was: those are
    offsets that the source had deleted itself, and the log start is exact. `CLAMPED`: beyond what is applied, or beyond
    the log's end.
+3. Towards the source an offset below the log start here stays what it is: the source may have its records still.
 
 Pure.
 """
@@ -30,7 +31,8 @@ class PreservedOffsets:
         return [self._same(one) for one in sources]
 
     def source_of(self, target: int) -> Translation:
-        return self._same(target)
+        found = self._same(target)
+        return Translation(target, Exactness.EXACT) if found.exactness is Exactness.TRIMMED else found
 
     def _same(self, offset: int) -> Translation:
         check_offset(offset)

@@ -83,8 +83,7 @@ class HandoverPlan:
                 if one.source and source_of(one).path in self.superseded:
                     yield f"group {group} in {one.target}: {one.source} was deleted in {self.to}, and created again"
                 elif one.exactness is not Exactness.EXACT:
-                    why = one.reason or one.exactness.value
-                    yield f"group {group} in {one.target}: {why}"
+                    yield f"group {group} in {one.target}: {_why_inexact(one, self)}"
             for source, offsets in _differing(some).items():
                 yield (
                     f"group {group} is at offset {' and '.join(map(str, offsets))} of {source}, in different "
@@ -246,6 +245,21 @@ def source_of(one: TranslatedOffset) -> SourcePartition:
     return SourcePartition.of(region, parse_incarnation(path), int(partition))
 
 
+def _is_known_there(one: TranslatedOffset) -> bool:
+    """Whether it may be committed there. What was removed here may be there still: the first record that is left here
+    lies behind it."""
+    return one.source_offset is not None and one.exactness is not Exactness.TRIMMED
+
+
+def _why_inexact(one: TranslatedOffset, plan: HandoverPlan) -> str:
+    if one.exactness is Exactness.TRIMMED:
+        return (
+            f"records that it had yet to read were removed in {plan.here}, and {plan.to} may have them still: it is "
+            f"not handed over, and goes on in {plan.to} where it stands there"
+        )
+    return one.reason or one.exactness.value
+
+
 def _differing(some: Sequence[TranslatedOffset]) -> Mapping[str, Sequence[int]]:
     """By partition of the other region, the offsets of a group in several destinations, where they are not the same."""
     found: dict[str, set[int]] = {}
@@ -283,12 +297,14 @@ def newest_handover(clients: Clients, of: str) -> tuple[int, GroupSnapshot | Non
 
 def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
     """Offsets of the other region, by its topics and their ids."""
-    groups = {}
+    groups, problems = {}, dict[str, str]()
     unreadable = {group: f"it was {how} in {plan.here}" for group, how in plan.active.items()} | dict(plan.unseen)
     for group, some in plan.groups.items():
         topics: dict[tuple[str, str], dict[int, CommittedOffset]] = {}
+        # of one partition in several destinations, what is not known of one is not known
+        unknown = {one.source for one in some if not _is_known_there(one)}
         for one in some:
-            if one.source_offset is None or group in plan.active:
+            if one.source_offset is None or one.source in unknown or group in plan.active:
                 continue
             source = source_of(one)
             if source.path in plan.superseded:
@@ -306,8 +322,14 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
                 members=0,
                 topics={topic: TopicCommits.of(topic_id, some) for (topic, topic_id), some in topics.items()},
             )
+            problems |= {
+                f"{group} in {one.source or one.target}": _why_inexact(one, plan)
+                for one in some
+                if not _is_known_there(one)
+            }
         elif group not in unreadable:
-            why = next((one.reason for one in some if one.reason), f"its topics were created again in {plan.to}")
+            whys = [_why_inexact(one, plan) for one in some if not _is_known_there(one)]
+            why = next(iter(whys), f"its topics were created again in {plan.to}")
             unreadable[group] = f"where it continues is not known: {why}"
     return GroupSnapshot(
         cluster_id=cluster_id,
@@ -315,6 +337,7 @@ def _snapshot(plan: HandoverPlan, cluster_id: str) -> GroupSnapshot:
         observed_at=plan.now,
         groups=groups,
         unreadable=unreadable,
+        problems=problems,
     )
 
 

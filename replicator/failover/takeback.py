@@ -31,7 +31,10 @@ class TakeBackPlan:
     handed_over_at: datetime | None
     state: TakenBack | None
     groups: Mapping[str, Sequence[PlannedPosition]] = field(default_factory=dict)
-    left_there: Mapping[str, str] = field(default_factory=dict)  # groups that were not handed over, and why
+    left_there: Mapping[str, str] = field(
+        default_factory=dict
+    )  # groups, and partitions of groups, that were not handed
+    # over, and why
     arriving: FailoverPlan | None = None  # what was produced there; None: nothing of the region is delivered here
 
     @property
@@ -102,7 +105,7 @@ class TakeBack:
             handed_over_at=None if snapshot is None else snapshot.observed_at,
             state=state,
             groups=planned_groups(decisions, [] if facts is None else facts.plan.partitions),
-            left_there={} if snapshot is None else snapshot.unreadable,
+            left_there={} if snapshot is None else {**snapshot.unreadable, **snapshot.problems},
             arriving=None if facts is None else facts.plan,
         )
 

@@ -17,7 +17,6 @@ from tests.contracts.target import AT, key_of
 @pytest.mark.parametrize(
     ("offset", "expected"),
     [
-        (4, Translation(5, Exactness.TRIMMED)),
         (5, Translation(5, Exactness.EXACT)),
         (9, Translation(9, Exactness.EXACT)),
         (10, Translation(9, Exactness.CLAMPED)),
@@ -30,13 +29,21 @@ def test_to_itself_within_what_is_applied(offset: int, expected: Translation) ->
     assert found.targets_of((offset, 0)) == [expected, found.target_of(0)]
 
 
+def test_what_was_removed_here_may_be_at_the_source_still() -> None:
+    """A group that goes back goes on where it stood: the log's start here would move it past records that are there."""
+    found = PreservedOffsets(DeliveredRange(log_start=5, log_end=12, applied=9))
+    assert found.target_of(4) == Translation(5, Exactness.TRIMMED)
+    assert found.source_of(4) == Translation(4, Exactness.EXACT)
+
+
 @pytest.mark.parametrize(
     ("begun_at", "exactness"),
     [(5, Exactness.EXACT), (6, Exactness.EXACT), (4, Exactness.TRIMMED), (None, Exactness.TRIMMED)],
 )
 def test_below_the_log_start_nothing_is_lost_where_nothing_was(begun_at: int | None, exactness: Exactness) -> None:
     found = PreservedOffsets(DeliveredRange(log_start=5, log_end=12, applied=9, begun_at=begun_at))
-    assert found.target_of(2) == found.source_of(2) == Translation(5, exactness)
+    assert found.target_of(2) == Translation(5, exactness)
+    assert found.source_of(2) == Translation(5 if exactness is Exactness.EXACT else 2, Exactness.EXACT)
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 120), st.integers(0, 200))

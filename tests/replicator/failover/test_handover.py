@@ -146,6 +146,30 @@ def test_a_group_of_which_no_offset_is_known_there_is_named_in_the_handover() ->
     assert found.unreadable == {"billing": "it was stable, with 1 members, in eu"}
 
 
+def test_a_group_whose_records_were_removed_here_stays_where_it_is_there() -> None:
+    """By --give-up: the other region may have them still, and the first that is left here lies behind them."""
+    removed = replace(translated("us/orders/0", 0, 150), exactness=Exactness.TRIMMED)
+    [problem] = handover(removed).problems
+    assert problem.startswith("group billing in us.orders/0: records that it had yet to read were removed in eu")
+    found = _snapshot(handover(removed), "c")
+    assert found.groups == {}
+    assert found.unreadable["billing"].startswith("where it continues is not known: records that it had yet to read")
+    found = _snapshot(handover(removed, translated("us/orders/1", 1, 5)), "c")
+    assert list(found.groups["billing"].topics["orders"].items()) == [(1, CommittedOffset(next_offset=5))]
+    [(where, why)] = found.problems.items()
+    assert where == "billing in us/orders/0", "and the region that takes it back says so"
+    assert why.startswith("records that it had yet to read")
+
+
+@pytest.mark.parametrize(
+    "other", [{"exactness": Exactness.TRIMMED}, {"exactness": Exactness.UNKNOWN, "source_offset": None}]
+)
+def test_a_partition_that_is_not_known_by_one_of_its_destinations_is_not_handed_over(other: dict[str, Any]) -> None:
+    """The group may have yet to read there what it has read of the same partition elsewhere."""
+    plan = handover(replace(translated("us/orders/0", 0, 5), **other), translated("us/orders/0", 0, 900))
+    assert _snapshot(plan, "c").groups == {}
+
+
 def test_a_group_that_is_not_listed_is_asked_for() -> None:
     known = {"gone": "dead", "hidden": "empty"}
 
