@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from formats.control.group_snapshot import OTHER_KIND, GroupSnapshot, decode_group_snapshot
@@ -51,6 +51,7 @@ class FailoverSources:
     clients: Clients
     region: str
     ledger: Ledger
+    _reports: GroupReports | None = field(default=None, init=False)
 
     def read(self, now: datetime, *, of_groups: bool = True) -> FailoverFacts:
         """Raises ConfigError, also when the region is none of the sources, StoreUnavailable, BrokerUnavailable, and
@@ -83,6 +84,8 @@ class FailoverSources:
                 partitions=partitions,
                 groups=planned_groups(decisions, partitions),
                 not_known={} if snapshot is None else _not_known(snapshot, translated),
+                not_in_snapshot=self._not_in(groups),
+                writes_groups=report.heartbeat is not None and report.heartbeat.groups > 0,
                 refused=_refused(region, found),
                 streams=[] if snapshot is None else streams_applications(snapshot, names, arriving),
                 members=status.group.members,
@@ -156,6 +159,7 @@ class FailoverSources:
     def _snapshot(self, state: Failover | None) -> GroupReport | None:
         """The one that a failover in force has chosen, else the newest. None: none has arrived. Raises TargetError
         when the chosen one is gone, and groups are still to be committed by it."""
+        self._reports = None
         objects, prefix = self.clients.objects, self.clients.config.s3.prefix
         if state is None or not (state.snapshot and state.phase.holds):
             return self._newest()
@@ -173,8 +177,27 @@ class FailoverSources:
         return GroupReport(snapshot, state.snapshot, snapshot.observed_at)
 
     def _newest(self) -> GroupReport | None:
-        reports = GroupReports(self.clients.objects, self.clients.config.s3.prefix)
-        return reports.refresh([self.region]).get(self.region)
+        self._reports = GroupReports(self.clients.objects, self.clients.config.s3.prefix)
+        return self._reports.refresh([self.region]).get(self.region)
+
+    def _not_in(self, report: GroupReport | None) -> Sequence[str]:
+        """Why groups may be missing in what `_snapshot` returned, or stand elsewhere than it says."""
+        problem = "" if self._reports is None else self._reports.problems.get(self.region, "")
+        if report is None:
+            return [f"{problem}: no group can continue where it stood"] if problem else []
+        snapshot = report.snapshot
+        named = [
+            f"groups of {self.region} are not known whole, {what}: {why}"
+            for what, why in sorted(snapshot.problems.items())
+            if what != "groups"  # each of them by its name
+        ]
+        stale = [
+            f"group {group}: its offsets are those of {report.as_of_group(group).isoformat(timespec='seconds')}, and "
+            f"could not be read since: {why}"
+            for group, why in sorted(snapshot.unreadable.items())
+            if group in snapshot.groups
+        ]
+        return [*filter(None, [problem]), *named, *stale]
 
     def _positions(
         self, snapshot: GroupSnapshot, translated: TranslatedOffsets, partitions: Sequence[ArrivingPartition]

@@ -72,7 +72,8 @@ class GroupVerdict(StrEnum):
     TRIMMED = "trimmed"
     REPEATED = "repeated"
     UNKNOWN = "unknown"
-    AHEAD = "ahead"  # further here than at the source, and not moved back, or held where an operator put it
+    AHEAD = "ahead"  # further here than at the source, and not moved back
+    HELD = "held"  # behind that place, where an operator put it, and not moved
     ACTIVE = "active"  # it has members here, or had some a moment ago, or that is not known: it commits for itself
 
     @property
@@ -87,6 +88,8 @@ def verdict(decision: SyncDecision, state: ArrivingPartition | None) -> GroupVer
     if decision.outcome in (SyncOutcome.ACTIVE, SyncOutcome.UNKNOWN_STATE, SyncOutcome.MOVED):
         return GroupVerdict.ACTIVE
     can_arrive = state is not None and state.to_deliver > 0
+    if decision.outcome is SyncOutcome.HELD and _is_behind(decision):
+        return GroupVerdict.HELD
     if position.downstream is None:
         return (
             GroupVerdict.WAITING
@@ -106,6 +109,11 @@ def verdict(decision: SyncDecision, state: ArrivingPartition | None) -> GroupVer
             return GroupVerdict.REPEATED
         case _:
             return GroupVerdict.EXACT
+
+
+def _is_behind(decision: SyncDecision) -> bool:
+    place = decision.position.downstream
+    return place is not None and (decision.here is None or decision.here < place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +142,8 @@ class FailoverPlan:
     partitions: Sequence[ArrivingPartition] = ()
     groups: Mapping[str, Sequence[PlannedPosition]] = field(default_factory=dict)
     not_known: Mapping[str, str] = field(default_factory=dict)  # groups whose offsets are not known, and why
+    not_in_snapshot: Sequence[str] = ()  # why groups may be missing in it, or stand elsewhere by now
+    writes_groups: bool = False  # the source's egress stores snapshots of its groups, as its heartbeats say
     refused: Mapping[str, str] = field(default_factory=dict)  # topics of the source that are not delivered, and why
     streams: Sequence[StreamsApplication] = ()
     members: int = 0  # ingress processes that run
@@ -192,8 +202,9 @@ class FailoverPlan:
             yield f"{self.to_deliver} offsets are to be delivered, and no ingress runs: start it, or give them up"
 
     def _of_groups(self) -> Iterator[str]:
-        if self.snapshot_at is None:
+        if self.snapshot_at is None and not self.not_in_snapshot:
             yield "no snapshot of the source's groups has arrived: no group can continue where it stood"
+        yield from self.not_in_snapshot
         for group, why in self.not_known.items():
             yield f"group {group}: {why}"
         is_done = self.state is not None and self.state.phase is FailoverPhase.ACTIVE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from formats.control.group_snapshot import GroupSnapshot
@@ -36,6 +36,7 @@ class TakeBackPlan:
     )  # groups, and partitions of groups, that were not handed
     # over, and why
     arriving: FailoverPlan | None = None  # what was produced there; None: nothing of the region is delivered here
+    committed_without: Sequence[str] = ()  # `not_known` of the run that has just taken them back
 
     @property
     def is_done(self) -> bool:
@@ -59,9 +60,24 @@ class TakeBackPlan:
             return ""
         if self.arriving.to_deliver:
             return f"{self.arriving.to_deliver} offsets of {self.region} are to be delivered here"
+        if self.arriving.snapshot_at is None and self.arriving.writes_groups:
+            return f"no snapshot of the groups of {self.region} has arrived here, and its egress stores them"
         if self.arriving.snapshot_at is not None and self.arriving.snapshot_at < self.handed_over_at:
             return f"the newest snapshot of the groups of {self.region} that arrived is older than the handover"
         return ""
+
+    @property
+    def not_known(self) -> Sequence[str]:
+        """Why groups may stand elsewhere in what was produced there than is known here."""
+        found = self.arriving
+        if found is None or not self.handover:
+            return []
+        if found.snapshot_at is None and any(one.reach for one in found.partitions) and not found.not_in_snapshot:
+            return [
+                f"where the groups stand in what was produced in {self.region} is not known: no snapshot of them has "
+                "arrived. Does egress there have egress.groups?"
+            ]
+        return found.not_in_snapshot
 
     @property
     def problems(self) -> Sequence[str]:
@@ -70,6 +86,7 @@ class TakeBackPlan:
     def _problems(self) -> Iterator[str]:
         if self.waits_for:
             yield self.waits_for
+        yield from self.committed_without if self.is_done else self.not_known
         for group, why in self.left_there.items():
             yield f"group {group} was not handed over: {why}"
         for group, some in self.groups.items():
@@ -136,7 +153,7 @@ class TakeBack:
         left = left_over(planned_groups(done, [] if facts is None else facts.plan.partitions))
         taken = TakenBack(region=self.region, handover=plan.handover, at=now, left=left, made_at=plan.handed_over_at)
         self.ledger.write([taken])
-        return self.plan()
+        return replace(self.plan(), committed_without=plan.not_known)
 
     def _arriving(self, now: datetime) -> FailoverFacts | None:
         """What ingress here delivers of that region; None: it delivers nothing."""

@@ -4,6 +4,7 @@ groups."""
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -125,3 +126,56 @@ def test_a_failover_that_is_done_needs_its_snapshot_no_more() -> None:
     chosen = sources._snapshot(done)
     assert chosen is not None
     assert chosen.generation == 1
+
+
+def knows(objects: FailingStore) -> FailoverSources:
+    clients: Any = SimpleNamespace(objects=objects, config=SimpleNamespace(s3=SimpleNamespace(prefix="data")))
+    return FailoverSources(clients=clients, region="us", ledger=cast("Any", None))
+
+
+def test_a_snapshot_before_the_newest_is_not_taken_for_the_newest() -> None:
+    """Groups went on by it as if nothing had been committed since."""
+    objects = FailingStore(HandClock())
+    stored_snapshot(objects, 1)
+    sources = knows(objects)
+    assert sources._not_in(sources._snapshot(None)) == []
+    assert Generations(objects, groups_prefix("data", "us")).put(2, b"of a newer program")
+    for process in (sources, knows(objects)):
+        found = process._snapshot(None)
+        assert found is not None
+        assert found.generation == 1
+        [problem] = process._not_in(found)
+        assert problem.startswith("the newest snapshot of consumer groups of us cannot be read")
+
+
+def test_without_a_snapshot_that_can_be_read_it_is_not_said_that_none_has_arrived() -> None:
+    objects = FailingStore(HandClock())
+    assert Generations(objects, groups_prefix("data", "us")).put(1, b"of a newer program")
+    sources = knows(objects)
+    problems = sources._not_in(sources._snapshot(None))
+    found = replace(plan([]), snapshot_at=None, not_in_snapshot=problems).problems
+    assert any("cannot be read" in one for one in found)
+    assert not any("has arrived" in one for one in found)
+
+
+def test_what_a_snapshot_does_not_know_is_named() -> None:
+    """A group whose offsets could not be read for a day went on where it stood the day before, and counted as exact."""
+    objects = FailingStore(HandClock())
+    stored_snapshot(objects, 1)
+    sources = knows(objects)
+    report = sources._snapshot(None)
+    assert report is not None
+    group = report.snapshot.groups["g"]
+    earlier = HandClock().at - timedelta(days=1)
+    stale = replace(group, topics={name: replace(one, as_of=earlier) for name, one in group.topics.items()})
+    snapshot = replace(
+        report.snapshot,
+        groups={"g": stale},
+        unreadable={"g": "no coordinator", "h": "no coordinator"},
+        problems={"groups": "of 2 groups, first g: no coordinator", "listing": "a broker did not answer"},
+    )
+    assert sources._not_in(replace(report, snapshot=snapshot)) == [
+        "groups of us are not known whole, listing: a broker did not answer",
+        f"group g: its offsets are those of {earlier.isoformat(timespec='seconds')}, and could not be read since: no "
+        "coordinator",
+    ]

@@ -14,7 +14,7 @@ from formats.messages.ledger import Failover, FailoverPhase
 from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import GroupFacts, TopicPartition
 from ingress.groups.positions import GroupPosition
-from ingress.groups.sync_plan import SyncOutcome, sync_plan
+from ingress.groups.sync_plan import IS_HELD, SyncOutcome, sync_plan
 from ingress.groups.target_groups import USED
 from ingress.groups.translation import Exactness
 from replicator.failover.execute import Executed
@@ -138,6 +138,29 @@ def test_a_group_that_is_used_in_the_moment_of_its_commit_is_left() -> None:
     found = planned_groups({"g": [replace(one, outcome=SyncOutcome.MOVED, reason=USED) for one in decided]}, [state])
     assert [one.verdict for one in found["g"]] == [GroupVerdict.ACTIVE]
     assert left_over(found) == ("g",)
+
+
+@pytest.mark.parametrize(
+    ("here", "expected"),
+    [(None, GroupVerdict.HELD), (1, GroupVerdict.HELD), (3, GroupVerdict.AHEAD), (4, GroupVerdict.AHEAD)],
+)
+def test_a_group_that_an_operator_holds_behind_its_place_is_not_ahead(here: int | None, expected: GroupVerdict) -> None:
+    """It was said to be further here, and once the failover was done no line and no exit code named it."""
+    state = partition(5, 5, 5)
+    held = sync_plan(
+        [position("g", 3, 5)],
+        facts=EMPTY,
+        committed={} if here is None else {HERE: here},
+        written={},
+        held={HERE.topic},
+        allow_rewind=False,
+    )
+    found = replace(plan(state, {}), groups=planned_groups({"g": held}, [state]))
+    assert [one.verdict for one in found.groups["g"]] == [expected]
+    assert left_over(found.groups) == (), "it stays where it was put"
+    done = replace(found, state=Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW))
+    named = [f"group g in us/orders/0: held: {IS_HELD}"] if expected is GroupVerdict.HELD else []
+    assert done.problems == named
 
 
 def test_a_group_that_was_left_and_has_no_position_now_stays_left() -> None:
