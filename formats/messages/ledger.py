@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from formats.codec import Codec, dump, malformed
-from formats.errors import MalformedEvent
+from formats.errors import MalformedEvent, TargetError
 from formats.policies.acls import AclBinding
 from formats.policies.topic_configs import FOREVER, ConfigSource, ConfigValue
 
@@ -162,15 +162,28 @@ class Ownership:
     failovers: Mapping[str, Failover] = field(default_factory=dict)  # by source region: the last one
     taken_back: Mapping[str, TakenBack] = field(default_factory=dict)  # by region: the last time
     held: frozenset[tuple[str, str]] = frozenset()  # groups with the topics on which they are held
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # by source region: why its failover is not known
 
     def topic(self, name: str, topic_id: str) -> OwnedTopic | None:
         """None for a topic that somebody else created, or created anew."""
         return self.topics.get((name, topic_id))
 
-    def failover_in_force(self, region: str) -> Failover | None:
-        """The failover from this region, as long as it holds."""
+    def failover_of(self, region: str) -> Failover | None:
+        """The last failover from this region. Raises TargetError when its entry cannot be read."""
+        if region in self.unreadable:
+            raise TargetError(self.unreadable[region])
+        return self.failovers.get(region)
+
+    def why_held(self, region: str) -> str:
+        """Why this region decides nothing about its groups, topics and ACLs here: a failover from it, until the
+        failback, or an entry that cannot be read; empty: it decides."""
+        if region in self.unreadable:
+            return self.unreadable[region]
         found = self.failovers.get(region)
-        return found if found is not None and found.phase.holds else None
+        if found is None or not found.phase.holds:
+            return ""
+        since = found.at.isoformat(timespec="seconds")
+        return f"failed over from {region} at {since}: its groups are not moved by it until the failback"
 
     def open_intent(self, name: str) -> CreationIntent | None:
         """The intent to create a topic that no later entry fulfils."""
@@ -250,7 +263,8 @@ def encode(entry: LedgerEntry) -> bytes:
 
 def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Ownership, str]:
     """The table of a topic's records, in the order of the log, and the error of the last one that is none of ours;
-    empty when all are. A damaged record owns nothing, so what it was about is left as it is."""
+    empty when all are. A damaged record owns nothing, so what it was about is left as it is; one of a hold or a
+    failover holds, for the same reason."""
     table: dict[bytes, bytes] = {}
     for key, value in records:
         if value is None:
@@ -264,6 +278,7 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
     held: set[tuple[str, str]] = set()
     failovers: dict[str, Failover] = {}
     taken_back: dict[str, TakenBack] = {}
+    unreadable: dict[str, str] = {}
     problem = ""
     for key, value in table.items():
         try:
@@ -285,10 +300,41 @@ def ownership(records: Iterable[tuple[bytes | None, bytes | None]]) -> tuple[Own
                     taken_back[taken.region] = taken
         except MalformedEvent as error:
             problem = str(error)
+            match _held_by(key):
+                case str() as region:
+                    unreadable[region] = _why_unreadable(region, key, problem)
+                case tuple() as group_and_topic:
+                    held.add(group_and_topic)
     entered: dict[str, datetime] = {}
     for topic in topics.values():
         entered[topic.name] = max(topic.at, entered.get(topic.name, topic.at))
-    return Ownership(intents, topics, frozenset(acls), groups, entered, failovers, taken_back, frozenset(held)), problem
+    found = Ownership(
+        intents, topics, frozenset(acls), groups, entered, failovers, taken_back, frozenset(held), unreadable
+    )
+    return found, problem
+
+
+def _held_by(key: bytes) -> str | tuple[str, str] | None:
+    """By the key of an entry that cannot be read: the region of a failover, or a held group and its topic; None: it is
+    of neither."""
+    try:
+        names = json.loads(key)
+        match names["kind"]:
+            case "failover":
+                return str(names["region"])
+            case "hold":
+                return str(names["group"]), str(names["topic"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _why_unreadable(region: str, key: bytes, problem: str) -> str:
+    return (
+        f"whether there was a failover from {region} is not known: its entry in the ledger cannot be read ({problem}). "
+        "Upgrade this program if a newer one wrote it; if it is damaged, write the key "
+        f"{key.decode(errors='replace')} without a value"
+    )
 
 
 def _decode(key: bytes, value: bytes) -> LedgerEntry:

@@ -55,7 +55,7 @@ class AclApplier:
         if settings.acls == "off" or not catalogs or not destinations:
             return AclPlan()
         table = self.ledger.table
-        catalogs = {name: one for name, one in catalogs.items() if table.failover_in_force(name) is None}
+        catalogs = {name: one for name, one in catalogs.items() if not table.why_held(name)}
         desired = {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)}
         ours = {one for one in table.acls if _is_kept(one, destinations)}
         # bindings of groups and prefixes are of any region that topics here are from: the ledger does not say of which

@@ -54,7 +54,7 @@ class LedgerView:
         """Those of the source regions that decide nothing here, since a failover from them. Reads the ledger: an
         operator's command writes it."""
         self.read()
-        return [region for region in regions if self.table.failover_in_force(region) is not None]
+        return [region for region in regions if self.table.why_held(region)]
 
     def read(self) -> None:
         self.table = self.ledger.read()

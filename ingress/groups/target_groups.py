@@ -21,7 +21,7 @@ from datetime import datetime
 from functools import partial
 
 from formats.errors import BrokerUnavailable, TargetError
-from formats.messages.ledger import Failover, GroupWrite, Ownership, WrittenOffset
+from formats.messages.ledger import GroupWrite, Ownership, WrittenOffset
 from infra.contracts.cluster import Committed, ConsumerGroups, GroupFacts, TopicPartition
 from infra.contracts.groups import GroupIsActive, GroupWriter
 from infra.contracts.internal_topics import Ledger
@@ -66,16 +66,16 @@ class TargetGroups:
         not be read or written; a group that may not be read or written is decided as UNKNOWN_STATE."""
         allow_rewind = self.allow_rewind and is_newest
         owned = self.ledger.read()
-        if (failover := _in_force(owned, region)) is not None:
-            return _failed_over(positions, failover)
+        if held := _why_held(owned, region):
+            return _failed_over(positions, held)
         asked = {group: self.pool.submit(self._current, group, some) for group, some in sorted(positions.items())}
         found = {group: future.result() for group, future in asked.items()}
         planned = self._planned(positions, found, owned, allow_rewind=allow_rewind)
         if not dry_run and any(map(_to_write, planned.values())):
             # read again after the offsets were: a hold or a failover is recorded before the offsets that it is about
             owned = self.ledger.read()
-            if (failover := _in_force(owned, region)) is not None:
-                return _failed_over(positions, failover)
+            if held := _why_held(owned, region):
+                return _failed_over(positions, held)
             planned = self._planned(positions, found, owned, allow_rewind=allow_rewind)
             due = {group: some for group, some in planned.items() if _to_write(some)}
             # what is recorded and not written is taken for moved by somebody, and never moved back: the safe side
@@ -172,17 +172,13 @@ def _used_since(
     }
 
 
-def _in_force(owned: Ownership, region: str | None) -> Failover | None:
-    return None if region is None else owned.failover_in_force(region)
+def _why_held(owned: Ownership, region: str | None) -> str:
+    return "" if region is None else owned.why_held(region)
 
 
-def _failed_over(
-    positions: Mapping[str, Sequence[GroupPosition]], failover: Failover
-) -> Mapping[str, Sequence[SyncDecision]]:
-    since = failover.at.isoformat(timespec="seconds")
-    reason = f"failed over from {failover.region} at {since}: its groups are not moved by it until the failback"
+def _failed_over(positions: Mapping[str, Sequence[GroupPosition]], why: str) -> Mapping[str, Sequence[SyncDecision]]:
     return {
-        group: [SyncDecision(position=one, outcome=SyncOutcome.FAILED_OVER, here=None, reason=reason) for one in some]
+        group: [SyncDecision(position=one, outcome=SyncOutcome.FAILED_OVER, here=None, reason=why) for one in some]
         for group, some in sorted(positions.items())
     }
 

@@ -60,7 +60,7 @@ class FailoverSources:
         translated = TranslatedOffsets.open(clients, region)
         found = routed(clients)
         owned = self.ledger.read()
-        state = owned.failovers.get(region)
+        state = owned.failover_of(region)
         status = ingress_sources(clients, found).read(now, clients.pool)
         report = SourceReports(clients.objects, config.s3.prefix).refresh([region])[region]
         delivered = [p for p in status.partitions if p.key.source.region == region and p.configured and not p.is_over]

@@ -124,7 +124,7 @@ class Handover:
         clients, config = self.clients, self.clients.config
         translated = TranslatedOffsets.open(clients, self.to)
         owned = self.ledger.read()
-        state = owned.failovers.get(self.to)
+        state = owned.failover_of(self.to)
         partitions = [one for one in translated.lookup.ends if one.topic in translated.routes]
         listing = clients.groups.listing()
         kinds = listing.kinds

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.errors import TargetError
 from formats.messages.ledger import (
     CreationIntent,
     Failover,
     FailoverPhase,
+    GroupHold,
     LedgerEntry,
     OwnedAcl,
     OwnedTopic,
@@ -119,3 +122,34 @@ def test_an_entry_of_another_version_owns_nothing_and_is_reported(entry: LedgerE
     found, problem = ownership([(encode_key(entry), encode(entry).replace(b'"v":1', b'"v":2'))])
     assert found == ownership([])[0]
     assert "version 2" in problem
+
+
+NEWER = (b'"v":1', b'"v":2')
+
+
+def test_a_failover_that_cannot_be_read_is_not_taken_for_none() -> None:
+    """The source would move the groups again whose consumers are here, and change their topics."""
+    entry = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=T0)
+    before = replace(entry, phase=FailoverPhase.FAILED_BACK)
+    found, problem = ownership(
+        [(encode_key(before), encode(before)), (encode_key(entry), encode(entry).replace(*NEWER))]
+    )
+    assert "version 2" in problem
+    assert found.why_held("us").startswith("whether there was a failover from us is not known")
+    assert found.why_held("eu") == ""
+    with pytest.raises(TargetError, match="whether there was a failover from us is not known"):
+        found.failover_of("us")
+    assert found.failover_of("eu") is None
+    read, _ = ownership([(encode_key(entry), encode(entry))])
+    assert (read.failover_of("us"), read.why_held("us")[:19]) == (entry, "failed over from us")
+    assert ownership([(encode_key(before), encode(before))])[0].why_held("us") == ""
+
+
+def test_a_hold_that_cannot_be_read_holds() -> None:
+    entry = GroupHold(group="g", topic="copy", is_held=False, at=T0)
+    assert ownership([(encode_key(entry), encode(entry))])[0].held == frozenset()
+    assert ownership([(encode_key(entry), encode(entry).replace(*NEWER))])[0].held == {("g", "copy")}
+    for key in (b'{"kind":"hold"}', b'{"kind":"failover"}', b"[]", b"\xff"):
+        found, problem = ownership([(key, b"{}")])
+        assert problem
+        assert (found.held, found.unreadable) == (frozenset(), {})

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from formats.errors import BrokerUnavailable
-from formats.messages.ledger import Failover, FailoverPhase, GroupHold, WrittenOffset
+from formats.messages.ledger import Failover, FailoverPhase, GroupHold, WrittenOffset, encode_key
 from infra.contracts.cluster import Committed, TopicPartition
 from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome
@@ -187,6 +187,15 @@ def test_without_the_ledger_nothing_is_written() -> None:
     with pytest.raises(BrokerUnavailable):
         world.sync(position("g", FIRST, 5))
     assert world.groups.offsets == {}
+
+
+def test_a_source_moves_no_group_while_its_failover_cannot_be_read() -> None:
+    world = World()
+    entry = Failover(region="us", epoch=1, phase=FailoverPhase.ACTIVE, at=NOW)
+    world.ledger.records.append((encode_key(entry), b"of a newer program"))
+    [decided] = world.target.sync({"g": [position("g", FIRST, 5)]}, NOW, region="us")["g"]
+    assert (decided.outcome, world.groups.offsets) == (SyncOutcome.FAILED_OVER, {})
+    assert "is not known" in decided.reason
 
 
 @pytest.mark.parametrize("phase", FailoverPhase)
