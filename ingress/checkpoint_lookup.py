@@ -101,6 +101,9 @@ class CheckpointLookup:
             return []
         if is_operators(checkpoint, assigned.checkpoint) or _has_moved(checkpoint, assigned.checkpointed):
             assigned.refusals = 0  # the cause of the stop was decided, or delivered in a round with unknown outcome
+            assigned.failures.succeeded(Attempt.DELIVERY)
+        if checkpoint is not None:
+            assigned.failures.succeeded(Attempt.TARGET_CHECK)  # only a partition without a position is checked
         assigned.positioned(checkpoint)
         if checkpoint is not None or not assigned.refusals:  # else an operator may still have to seed it
             for source in sources:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import TargetError
+from formats.messages.delivery_checkpoint import Author, Checkpoint
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind
 from infra.runtime.failures import ALARM, Attempt, Failures
@@ -244,6 +245,26 @@ def test_a_record_that_is_refused_after_an_outage_of_the_archive_stays_named() -
     for _ in range(6):
         process.later(5, turns=8)
         assert "POISON" in process.stopped[NAME]
+
+
+def test_a_record_that_was_skipped_is_not_reported_while_the_next_segment_is_waited_for() -> None:
+    """No delivery fails any more: the segment behind it is missing, which is a problem of its own."""
+    world = World()
+    world.put(0, 3)
+    process = joined(world, C)
+    world.target.poison[C] = {9}
+    world.put(4, 9)
+    for _ in range(10):
+        process.later(10)
+    assert "POISON" in process.stopped[NAME]
+    world.put(20, 29)
+    world.skip(9, 9)
+    world.target.editor().seed(key(), Checkpoint(10, "id-copy", world.clock.at, Author.SEED, given_at=9, begun_at=0))
+    process.later(40, turns=8)
+    for _ in range(10):
+        process.later(10)
+        assert process.stopped == {}
+    assert world.target.parked == {}
 
 
 def problems(process: Process) -> dict[str, str]:

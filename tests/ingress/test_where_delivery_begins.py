@@ -546,6 +546,24 @@ def test_one_that_fails_for_a_minute_makes_the_process_unready(world: World, mon
     assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 9)))
 
 
+def test_a_seed_while_the_target_cannot_be_checked_ends_that_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a position is known, nothing is checked any more: that it failed would be reported for ever."""
+    monkeypatch.setattr(FakeTarget, "occupancies", without_leader(C))
+    world.put(0, 9)
+    process = joined(world, C)
+    for _ in range(10):
+        process.later(10)
+    assert "check the target partition" in process.stopped[str(SOURCE)]
+    world.seed(5)
+    process.later(REFRESH, turns=8)
+    for _ in range(20):
+        process.later(6)
+        assert process.stopped == {}
+    assert (world.offsets(C), world.target.parked) == (numbers((5, 9)), {})
+
+
 def test_one_that_fails_for_a_partition_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeTarget, "occupancies", without_leader(D))
     world.put(0, 9)
