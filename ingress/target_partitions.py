@@ -32,7 +32,7 @@ class TargetPartitions:
 
     def add(self, partitions: Collection[TopicPartition]) -> None:
         self._assigned.update(partitions)
-        self._confirm(partitions)
+        self.watcher.confirm(self._incomplete(partitions))
 
     def take(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
         """Remove revoked target partitions; returns the source partitions that were delivered there."""
@@ -57,7 +57,7 @@ class TargetPartitions:
         return frozenset(one.topic for one in self._assigned if one.partition == 0)
 
     def confirm_all(self) -> None:
-        self._confirm(self._assigned)
+        self.watcher.confirm_all(self._incomplete(self._assigned))
 
     def drop_others(self) -> None:
         """Drop partitions that are still assigned, but whose routing or settings have changed: nothing more is produced
@@ -73,8 +73,8 @@ class TargetPartitions:
             return False
         return is_configured(assigned, found.route(target.source, target.target.topic).settings)
 
-    def _confirm(self, partitions: Collection[TopicPartition]) -> None:
-        self.watcher.confirm({p for p in partitions if not self._is_complete(p)})
+    def _incomplete(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        return {p for p in partitions if not self._is_complete(p)}
 
     def _is_complete(self, partition: TopicPartition) -> bool:
         """Whether each route to `partition` has a source partition here."""

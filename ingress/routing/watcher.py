@@ -137,6 +137,12 @@ class DestinationWatcher:
         self._last_question |= dict.fromkeys(topics, self._questions)
         self._confirming.ask({(topic, self._questions) for topic in topics}, self.finder.facts, topics)
 
+    def confirm_all(self, partitions: Collection[TopicPartition]) -> None:
+        """The same of all that are not confirmed. Where there are none, those of a failed request have moved."""
+        self.confirm(partitions)
+        if not len(self._confirming):
+            self._failures.succeeded(Attempt.DESTINATIONS)
+
     def confirmed(self, now: datetime) -> list[TopicPartition]:
         """Partitions whose topics are confirmed, with their facts in `found`. The next refresh reports the others. Only
         the last question about a topic counts: the answer to an earlier one may be of before a partition's last

@@ -330,3 +330,35 @@ def test_an_accepted_loss_is_seen_by_the_next_listing() -> None:
     process.later(5)
     assert world.offsets(C) == numbers((0, 4), (10, 14))
     assert (problems(process), process.ready) == ({}, True)
+
+
+# --- destinations that cannot be described ----------------------------------------------------------------------------
+
+
+def test_destinations_that_cannot_be_described_are_reported_until_they_can() -> None:
+    world = World()
+    process = delivered(world)
+    process.placement.revoke(C)
+    world.admin.away = True
+    process.placement.assign(C)
+    for _ in range(10):
+        process.later(10)
+    assert "to describe the destination topics" in problems(process)["destinations"]
+    world.admin.away = False
+    process.later(40)
+    process.later(10)
+    assert (problems(process), process.ready) == ({}, True)
+
+
+def test_a_destination_that_is_not_kept_any_more_is_not_reported_as_one_that_cannot_be_described() -> None:
+    """A rebalance that a broker's failure leads to gives a partition for a moment only."""
+    world = World()
+    process = delivered(world)
+    world.admin.away = True
+    process.placement.assign(TopicPartition("copy", 2))
+    process.turn(2)
+    process.placement.revoke(TopicPartition("copy", 2))
+    world.admin.away = False
+    for _ in range(30):
+        process.later(10)
+        assert (problems(process), process.ready) == ({}, True)
