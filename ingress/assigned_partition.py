@@ -155,7 +155,8 @@ class AssignedPartition:
     @property
     def is_seen(self) -> bool:
         """Whether the view shows which segments wait, or that none do."""
-        return len(self.view) > 0 or (self.sequencer is not None and not isinstance(self.listing, PendingListing))
+        is_current = self.view.was_listed and not isinstance(self.listing, PendingListing)
+        return len(self.view) > 0 or (self.sequencer is not None and is_current)
 
     @property
     def is_at_rest(self) -> bool:

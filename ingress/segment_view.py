@@ -32,6 +32,7 @@ class SegmentView:
     recorded: Sequence[OffsetRange] = ()  # gaps that egress recorded, as of the last listing
     begin: int | None = None  # recorded begin of the archive; None: none is known
     disturbed: bool = False  # whether the last listing was
+    was_listed: bool = False  # at least once; until then it has only what events brought
     _known: dict[Segment, SegmentInfo] = field(default_factory=dict)
     _removed_until: int = 0  # next offset of the removed segments that no listing has followed yet
     _tokens: int = 0
@@ -104,7 +105,7 @@ class SegmentView:
         recorded are among `infos`."""
         if token != self._listing:
             return False
-        self.disturbed = bool(self._removed)
+        self.was_listed, self.disturbed = True, bool(self._removed)
         self.recorded = [r for r in recorded if r.end >= self.next_offset]
         self.begin = begin if begin is not None else self.begin
         listed = {i.segment: i for i in infos}

@@ -28,6 +28,26 @@ def test_lag_is_measured_in_offsets_and_seconds(world: World) -> None:
     assert process.metrics.value("ingress_lag_seconds", **LABELS) == 0
 
 
+def test_lag_is_not_zero_while_the_archive_cannot_be_listed(world: World) -> None:
+    """Of a partition that another process delivered until now, this one knows nothing yet."""
+    world.put(0, 99)
+    world.set_checkpoint(10)
+    process = Process(world)
+    process.turn(2)
+    world.objects.away = {"list"}
+    process.placement.assign(C)
+    for _ in range(200):
+        process.later(0.4)
+        assert process.metrics.value("ingress_lag_records", **LABELS) is None
+        assert process.metrics.value("ingress_lag_seconds", **LABELS) is None
+    assert "to list the archive" in process.stopped["a/t/0"]
+    world.target.away = True
+    world.objects.away = set()
+    process.later(10)
+    process.later(6)
+    assert process.metrics.value("ingress_lag_records", **LABELS) == 90
+
+
 def test_range_without_a_record_moves_the_position(world: World) -> None:
     world.put(0, 1)
     world.put(2, 9, holes=range(2, 10))

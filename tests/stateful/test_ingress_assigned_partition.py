@@ -55,6 +55,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
         self.forgotten = False
         self.under_way: PendingListing | None = None
         self.relist_at: datetime | None = None
+        self.was_listed = False
         self.reason = ""
 
     @rule(pause=pauses)
@@ -89,8 +90,12 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
     @rule(soon=st.booleans())
     @precondition(lambda self: self.sequencer is not None and self.under_way is not None)
     def end_listing(self, soon: bool) -> None:
+        """`soon`: it failed."""
         self.under_way = None
         self.relist_at = self.now + timedelta(seconds=1) if soon else self.relist_at
+        if not soon:
+            view = self.assigned.view
+            self.was_listed = view.listed(view.listing_begun(), (), complete=False)
         assert self.relist_at is not None
         self.assigned.listing_ended(self.relist_at)
 
@@ -98,6 +103,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
     def set_back(self) -> None:
         self.assigned.forget_view()
         self.under_way = self.relist_at = None
+        self.was_listed = False
         assert len(self.assigned.view) == 0
 
     @rule()
@@ -134,7 +140,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
         else:
             assert self.assigned.listing == NotListed()
         assert self.assigned.is_listed == (self.relist_at is not None)
-        shows_nothing = self.sequencer is not None and self.under_way is None
+        shows_nothing = self.sequencer is not None and self.under_way is None and self.was_listed
         assert self.assigned.is_seen == (len(self.assigned.view) > 0 or shows_nothing)
 
     @invariant()
