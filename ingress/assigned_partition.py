@@ -118,6 +118,7 @@ class AssignedPartition:
     stop_reason: StopReason | None = None  # None: delivery continues
     checkpoint: Checkpoint | None = None  # that delivery began at; None: there is none
     checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
+    was_located: bool = False  # its checkpoint was read, and may be none
     dropped: int = 0  # records that the transform left out, as that checkpoint counts them
     passed: Undelivered | None = None  # offsets stored before its begin
     # offsets of earlier incarnations stored after the end of their delivery
@@ -194,6 +195,7 @@ class AssignedPartition:
 
     def refuse(self, ask_at: datetime, *, is_forgotten: bool) -> None:
         """There is no usable checkpoint; it is read again at `ask_at`."""
+        self.was_located = True
         self.position = Locating(ask_at=ask_at, is_forgotten=is_forgotten)
 
     def reposition(self, ask_at: datetime) -> None:
@@ -228,7 +230,7 @@ class AssignedPartition:
 
     def positioned(self, checkpoint: Checkpoint | None) -> None:
         """Set the checkpoint that delivery begins at; None: there is none, and nothing was delivered."""
-        self.checkpoint = checkpoint
+        self.checkpoint, self.was_located = checkpoint, True
         self.checkpointed = None if checkpoint is None else checkpoint.next_offset
         self.dropped = 0 if checkpoint is None else checkpoint.dropped
         self.delivery_target = replace(self.delivery_target, filled=Filled.by(checkpoint))

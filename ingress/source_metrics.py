@@ -120,8 +120,10 @@ class SourceMetrics:
         for source in self._lags.keys() - partitions.keys():
             self._forget(source)
         for source, lag in self._lags.items():
-            records, seconds = lag.lag(partitions[source].checkpointed or 0, now)
-            self.metrics.gauge("source_lag_records", records, **labels_of(source))
+            assigned = partitions[source]
+            records, seconds = lag.lag(assigned.checkpointed or 0, now)
+            if assigned.was_located:  # else all that its log ever had would count
+                self.metrics.gauge("source_lag_records", records, **labels_of(source))
             if seconds is not None:
                 self.metrics.gauge("source_lag_seconds", seconds, **labels_of(source))
 

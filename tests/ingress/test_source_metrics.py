@@ -9,7 +9,7 @@ from io import BytesIO
 from formats.control.keys import heartbeat_prefix
 from formats.control.watermarks import TopicWatermarks
 from infra.archive.source_reports import SourceReports
-from infra.contracts.cluster import TopicPartition
+from infra.contracts.cluster import Occupancy, TopicPartition
 from tests.ingress.process import Process, joined
 from tests.ingress.world import REGION, World, source_settings, source_topic
 
@@ -37,6 +37,32 @@ def test_records_of_the_source_that_are_not_archived_count() -> None:
     process.turn(6)
     records, seconds = behind(process)
     assert (records, seconds) == (0, 2 * 46), "nothing says that the source still ends there"
+
+
+def test_what_is_delivered_is_not_zero_while_positions_cannot_be_read() -> None:
+    """Another process delivered the partition until now: its position waits, such as for the end of a transaction."""
+    world = World()
+    world.put(0, 9)
+    world.publish_watermarks(100)
+    world.set_checkpoint(10)
+    process = Process(world)
+    process.turn(2)
+    process.checkpoint_pool.holding = True
+    process.placement.assign(P0)
+    assert behind(process) == (None, 46), "of the time, the least is known"
+    process.checkpoint_pool.holding = False
+    process.checkpoint_pool.run_all()
+    assert behind(process)[0] == 90
+
+
+def test_of_what_has_no_position_all_is_behind() -> None:
+    world = World()
+    world.target.occupied[P0] = Occupancy(holds_records=True)
+    world.put(0, 9)
+    world.publish_watermarks(100)
+    process = joined(world, P0)
+    assert behind(process)[0] == 100
+    assert "holds records" in process.stopped["a/t/0"]
 
 
 def test_a_heartbeat_says_that_the_ends_are_still_those() -> None:
