@@ -5,7 +5,8 @@
                   not, be it by a binding of a prefix or of all topics; nothing else
     dr-full       also WRITE, ALL, prefixed patterns and bindings of groups, as they are: for a region that takes over.
                   A binding of all topics becomes one for each remote topic: `*` at the target would cover that
-                  cluster's own topics, too, and the replicator's
+                  cluster's own topics, too, and the replicator's. A DENY of a prefix becomes one for each remote topic
+                  whose name does not begin with it, too
     off           none
 
 Pure. Names of operations, permissions, patterns and resources are Kafka's own, in upper case.
@@ -66,11 +67,21 @@ def _mirrored(
             continue
         if mode == "dr-full" and (binding.resource_type == GROUP or binding.pattern_type == PREFIXED):
             yield binding  # group ids and prefixes are not renamed
+            yield from _denied_by_prefix(binding, destinations)
             continue
         operation = _crossing(binding, mode)
         if operation:
             for name in _remote(binding, destinations):
                 yield replace(binding, resource_name=name, pattern_type=LITERAL, operation=operation)
+
+
+def _denied_by_prefix(binding: AclBinding, destinations: Mapping[str, Collection[str]]) -> Iterator[AclBinding]:
+    """Of a DENY of a prefix, one for each remote topic that has another name: what its principal is allowed by the name
+    of the topic, or by all topics, crosses to that name."""
+    if binding.resource_type == TOPIC and binding.permission == DENY:
+        for name in _remote(binding, destinations):
+            if not name.startswith(binding.resource_name):
+                yield replace(binding, resource_name=name, pattern_type=LITERAL)
 
 
 def _crossing(binding: AclBinding, mode: AclMode) -> str:

@@ -115,6 +115,21 @@ def test_dr_full_keeps_what_a_region_needs_that_takes_over() -> None:
     }
 
 
+@pytest.mark.parametrize("remote", [REMOTE, "orders"])
+def test_dr_full_denies_who_is_denied_a_prefix_whatever_the_remote_topic_is_called(remote: str) -> None:
+    """`a.orders` does not begin with `ord`: an ALLOW of all topics would be all that its principal has there."""
+    allowed = replace(ALICE, resource_name="*")
+    denied = replace(ALICE, resource_name="ord", pattern_type="PREFIXED", permission="DENY")
+    found = mirrored([allowed, denied], "dr-full", {"orders": [remote], "t": ["a.t"]})
+    by_name = {replace(denied, resource_name=REMOTE, pattern_type="LITERAL")} if remote == REMOTE else set()
+    assert found == {
+        denied,
+        *by_name,
+        replace(ALICE, resource_name=remote),
+        replace(ALICE, resource_name="a.t"),
+    }
+
+
 def test_off_mirrors_nothing() -> None:
     assert mirrored([ALICE], "off", ONLY_ORDERS) == frozenset()
 
