@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from formats.topic_selection import NameMatcher
+from formats.topic_selection import NameMatcher, compiled
 
 UseDefaults = Literal["target", "source"]
 
@@ -84,19 +84,15 @@ class ConfigFilter:
 
     exclude: Sequence[str] = DEFAULT_EXCLUDES  # expressions that match a whole name
     refused: NameMatcher | None = None  # by a user's filter
-    _compiled: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    # one by one: joined, an expression that begins with a flag does not compile, and groups have other numbers
+    _compiled: Sequence[re.Pattern[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for expression in self.exclude:
-            try:
-                re.compile(expression)
-            except re.error as error:
-                raise ValueError(f"{expression!r} is not an expression: {error}") from error
-        object.__setattr__(self, "_compiled", re.compile("|".join(f"(?:{e})" for e in self.exclude) or r"(?!)"))
+        object.__setattr__(self, "_compiled", tuple(map(compiled, self.exclude)))
 
     def crosses(self, name: str) -> bool:
         """Raises PluginFailed."""
-        if name in KEEPS_TIMESTAMPS or self._compiled.fullmatch(name) is not None:
+        if name in KEEPS_TIMESTAMPS or any(one.fullmatch(name) is not None for one in self._compiled):
             return False
         return self.refused is None or not self.refused.matches(name)
 

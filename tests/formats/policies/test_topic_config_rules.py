@@ -49,6 +49,13 @@ def test_an_expression_that_does_not_compile_is_named() -> None:
         ConfigFilter(["["])
 
 
+def test_an_expression_means_the_same_beside_others() -> None:
+    """Joined by `|`, flags are an error, and so are names of groups that recur; a number is that of another's group."""
+    found = ConfigFilter(["segment[.].*", "(?i)RETENTION[.](?P<unit>.*)", "(?P<unit>a)b", r"(c)lean(up)[.]\1\2"])
+    names = ("segment.ms", "retention.ms", "ab", "cleanup.cup", "cleanup.policy")
+    assert [name for name in names if found.crosses(name)] == ["cleanup.policy"]
+
+
 @given(configs, configs, st.sampled_from(["target", "source"]))
 def test_a_change_makes_the_target_as_wanted_and_then_nothing_is_left(
     source: dict[str, ConfigValue], actual: dict[str, ConfigValue], use_defaults: UseDefaults
