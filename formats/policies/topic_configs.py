@@ -115,12 +115,21 @@ def wanted_configs(
 
 
 def with_floors(
-    source: Mapping[str, ConfigValue], wanted: Mapping[str, str], unwanted: Collection[str]
+    sources: Sequence[Mapping[str, ConfigValue]], wanted: Mapping[str, str], unwanted: Collection[str]
 ) -> tuple[Mapping[str, str], frozenset[str]]:
-    """The same with the configs in FLOORS as they are in force at the source, also by its brokers or by default, so
-    that records which it accepted are delivered."""
-    floors = {name: source[name].value for name in FLOORS if name in source}
+    """The same with the configs in FLOORS as they are in force at the sources of the topic, also by their brokers or by
+    default, so that records which any of them accepted are delivered."""
+    floors = {
+        name: max(values, key=_as_number)
+        for name in FLOORS
+        if (values := [source[name].value for source in sources if name in source])
+    }
     return {**wanted, **floors}, frozenset(unwanted) - floors.keys()
+
+
+def _as_number(value: str) -> int:
+    """Of a floor; what is no number is below any."""
+    return int(value) if value.isdecimal() else -1
 
 
 def config_change(

@@ -6,7 +6,8 @@
     retention          -1 until the first copy is through; then the source's, or what the data's age needs
     ACLs               `formats.policies.acls`
 
-Of several sources with one destination (allow_merge), the largest partition count counts, and the configs of the first.
+Of several sources with one destination (allow_merge), the largest partition count counts, the configs of the first, and
+the largest `max.message.bytes`.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _desired(
     source, first = known[0]
     failed = ""
     try:
-        configs, without = _configs(first.configs, settings)
+        configs, without = _configs(first.configs, [topic.configs or {} for _, topic in known], settings)
     except PluginFailed as error:  # no answer: the configs that it has stay
         configs, without, failed = None, frozenset(), str(error)
     return DesiredTopic(
@@ -113,13 +114,15 @@ def _desired(
 
 
 def _configs(
-    source: Mapping[str, ConfigValue] | None, settings: CatalogSettings
+    source: Mapping[str, ConfigValue] | None,
+    sources: Sequence[Mapping[str, ConfigValue]],
+    settings: CatalogSettings,
 ) -> tuple[Mapping[str, str] | None, frozenset[str]]:
-    """Raises PluginFailed."""
+    """`sources`: the configs of all topics that are delivered there, with those of `source`. Raises PluginFailed."""
     if settings.configs == "off" or source is None:
         return None, frozenset()
     configs, without = wanted_configs(source, settings.config_filter, settings.use_defaults_from)
-    configs, without = with_floors(source, configs, without)
+    configs, without = with_floors(sources, configs, without)
     if settings.retention_guard == "raise" and RETENTION_MS in without:
         # set on the topic, since this cluster's default may be shorter
         configs, without = {**configs, RETENTION_MS: source[RETENTION_MS].value}, without - {RETENTION_MS}

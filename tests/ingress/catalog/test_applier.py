@@ -457,6 +457,18 @@ def test_the_largest_record_of_the_source_fits_and_a_larger_limit_stays(here: st
     assert int(world.admin.settings["copy"]["max.message.bytes"]) == max(int(here), 2_000_000)
 
 
+@pytest.mark.parametrize("first", ["3000000", "1000012"])
+def test_the_largest_record_of_every_source_of_a_merged_topic_fits(first: str) -> None:
+    """The other configs are those of the first source; records of the second would stop at its limit."""
+    world = World(source_settings(allow_merge=True), source_settings(region="z", allow_merge=True))
+    world.publish_catalog(source_topic(configs={"max.message.bytes": first, "segment.bytes": "1000"}))
+    other = source_topic(configs={"max.message.bytes": "2000000", "segment.bytes": "9"})
+    world.publish_catalog(other, region="z", cluster_id="z")
+    joined(world, P0)
+    assert world.admin.settings["copy"]["segment.bytes"] == "1000"
+    assert int(world.admin.settings["copy"]["max.message.bytes"]) == max(int(first), 2_000_000)
+
+
 @pytest.mark.parametrize(
     ("clients", "wanted"),
     [
