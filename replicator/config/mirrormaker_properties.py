@@ -22,6 +22,11 @@ from replicator.config.show import Table
 
 NO_NEW_TOPICS = "0s"  # topic_refresh_interval
 
+_WITHOUT_RECORDS: Mapping[str, str] = {
+    "MirrorCheckpointConnector": "flows.groups, and groups.sync of the target",
+    "MirrorHeartbeatConnector": "flows.heartbeats",
+}
+"""Connectors of MirrorMaker 2 that do not replicate topics, and the settings for what they do."""
 _DEFAULT_TOPIC_EXCLUDES = frozenset((r"mm2.*\.internal", r".*\.replica", "__.*", "__consumer_offsets"))
 _DEFAULT_GROUP_EXCLUDES = frozenset(("console-consumer-.*", "connect-.*", "__.*"))
 
@@ -99,6 +104,16 @@ class FlowProperties:
 
     def _of_target(self, name: str, value: object) -> None:
         self.ingress[name] = SideSetting(value, self.taken)
+
+    def _take_connector(self, value: str) -> str:
+        name = value.rpartition(".")[2]
+        if name not in _WITHOUT_RECORDS:
+            return ""
+        self.settings["enabled"] = False  # it has no topics of its own, and without them all would cross
+        raise ValueError(
+            f"{name} copies no record: the flow is off. Import the file of the MirrorSourceConnector between these "
+            f"clusters; what this one does there is {_WITHOUT_RECORDS[name]}"
+        )
 
     def _take_topics(self, value: str) -> str:
         self.topics = patterns(value)
@@ -242,6 +257,7 @@ def _harmless(value: str) -> str:
 
 
 _MAPPERS: Mapping[str, Callable[[FlowProperties, str], str]] = {
+    "connector.class": FlowProperties._take_connector,
     "topics": FlowProperties._take_topics,
     "topics.exclude": FlowProperties._take_exclude,
     "groups": FlowProperties._take_groups,

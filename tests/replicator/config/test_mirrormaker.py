@@ -183,6 +183,24 @@ def test_a_flow_whose_topics_are_not_understood_is_off(line: str) -> None:
     assert refused.reason.endswith("until the flow says which topics cross, it is off")
 
 
+@pytest.mark.parametrize("name", ["MirrorCheckpointConnector", "MirrorHeartbeatConnector"])
+def test_a_connector_that_copies_no_records_is_no_flow_of_all_topics(name: str) -> None:
+    """Its file has no topics; by the default everything would cross."""
+    text = f"""
+        connector.class = org.apache.kafka.connect.mirror.{name}
+        source.cluster.alias = a
+        target.cluster.alias = b
+    """
+    [one] = imported(text).flows
+    assert one.settings["enabled"] is False
+    [refused] = one.refused
+    assert refused.key == "connector.class"
+    assert f"{name} copies no record" in refused.reason
+    assert "MirrorSourceConnector" in refused.reason
+    [copying] = imported(text.replace(name, "MirrorSourceConnector")).flows
+    assert "enabled" not in copying.settings
+
+
 def test_no_group_crosses_without_checkpoints_in_whatever_order() -> None:
     lines = ("groups = x", "emit.checkpoints.enabled = false")
     assert "groups" not in only(*lines).settings
