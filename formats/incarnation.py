@@ -128,8 +128,11 @@ def current(topic: str, topic_id: str, cluster_id: str, *, first_id: str | None,
     ids = later_ids(claimed, topic)
     if not topic_id:
         return Incarnation(topic, newest_generated(ids, cluster_id))
-    fork = newest_fork(ids, topic_id)
-    return Incarnation(topic, fork_id(topic_id, fork)) if fork else before_forks(topic, topic_id, first_id)
+    if fork := newest_fork(ids, topic_id):
+        return Incarnation(topic, fork_id(topic_id, fork))
+    if first_id is None and topic_id in ids:  # the plain path is an earlier incarnation's, whose claim is gone
+        return Incarnation(topic, topic_id)
+    return before_forks(topic, topic_id, first_id)
 
 
 def is_current(incarnation: Incarnation, topic_id: str, cluster_id: str, claimed: Collection[str]) -> bool:

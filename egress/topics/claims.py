@@ -4,6 +4,8 @@ path may be claimed, and by which claim.
     the plain path is not claimed       claim it; but not over segments that lie there: an operator adopts them
     the plain path is this topic's      continue there
     it is of an earlier incarnation     claim a separate path for this topic
+    its claim is gone, and this topic   continue in that one: the plain path is of an earlier incarnation all the same
+      has a separate path
     it is of another cluster            blocked: the bootstrap address leads to another cluster; or `adopt`
     a fork of its log was adopted       continue in the path of the last fork: the same topic, the same topic id
 
@@ -123,6 +125,9 @@ class TopicClaims:
         return after_fork(topic, newest_fork(later_ids(claimed, facts.name), topic.name))
 
     def _with_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
+        own = Incarnation(facts.name, facts.topic_id)
+        if own.path in claimed and self.control.claims.of(self.region, facts.name) is None:
+            return ClaimedTopic(facts=facts, cluster_id=cluster_id, name=own.id, incarnation=own)
         first, is_new = self._first(facts, facts.topic_id, cluster_id, claimed)
         if isinstance(first, Blocked):
             return first
@@ -197,7 +202,8 @@ class TopicClaims:
 
 def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> ClaimedTopic:
     """Claim an archive path for the topic as it is now, by an operator's decision: the plain path, with everything
-    stored there, if it is not claimed; else a separate path, whichever cluster or incarnation the plain one is of.
+    stored there, if it is not claimed; else a separate path, whichever cluster or incarnation the plain one is of. A
+    separate path that the topic has already is kept: then the plain one is of an earlier incarnation.
 
     Repeating it changes nothing, except when brokers have no topic ids: there it begins the next incarnation. A running
     egress follows within minutes. Raises TargetError when the topic does not exist, and what store and cluster raise.
@@ -208,10 +214,11 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     number = len(later) + (plain is not None)
     name = facts.topic_id or generated_id(cluster_id, number)
     claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
-    if plain is None:
+    has_own = bool(facts.topic_id) and name in later
+    if plain is None and not has_own:
         with durable(Step.CLAIM_PATH):
             plain = control.claims.record(region, topic, claim)
-    here = before_forks(topic, name, plain.topic_id)
+    here = Incarnation(topic, name) if plain is None else before_forks(topic, name, plain.topic_id)
     if here.id:
         with durable(Step.CLAIM_PATH):
             control.claims.record(region, here.path, claim)

@@ -77,7 +77,7 @@ class FactFinder:
                 claimed=claimed,
             )
             refused = ""
-            if claim is None and control.claims.has_objects(self.region, name):
+            if claim is None and not incarnation.id and control.claims.has_objects(self.region, name):
                 refused = unclaimed_segments(facts)
             elif incarnation.fork:
                 refused = (

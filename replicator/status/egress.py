@@ -141,7 +141,8 @@ class EgressSources:
         topic_problems = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
         for name, facts in topics.items():
             sources = [SourcePartition.of(self.region, incarnations[name], p) for p in range(facts.partition_count)]
-            if as_archived[name].claim is None and any(source in archived for source in sources):
+            is_unclaimed = as_archived[name].claim is None and not incarnations[name].id
+            if is_unclaimed and any(source in archived for source in sources):
                 topic_problems[name] = unclaimed_segments(facts)
             for source in sources:
                 partition = TopicPartition(name, source.partition)

@@ -102,6 +102,10 @@ class TestCurrent:
         assert self.of("id-t", "id-t", paths) == "id-t-fork2"
         assert self.of("id-t", "earlier", ["t", "t@id-t"]) == "id-t"
 
+    def test_its_own_path_where_the_claim_of_the_plain_one_is_lost(self) -> None:
+        assert self.of("id-t", None, ["t@id-t"]) == "id-t"
+        assert self.of("id-t", None, ["t@other"]) == ""
+
     def test_without_topic_ids_the_newest_of_this_cluster(self) -> None:
         paths = ["t", "t@cluster-2", "t@cluster-10", "t@other-11", "tt@cluster-12"]
         assert self.of("", "cluster-0", paths) == "cluster-10"

@@ -132,6 +132,22 @@ def test_a_claim_that_cannot_be_read_is_not_the_absence_of_one(archive: Archive)
     assert archive.control.claims.paths("a") == ["t"]
 
 
+@pytest.mark.parametrize("has_segments", [True, False])
+def test_a_lost_claim_of_the_plain_path_gives_it_to_no_later_incarnation(
+    archive: Archive, *, has_segments: bool
+) -> None:
+    """The remedy for a damaged claim: remove it, and run adopt. What lies there is of the earlier incarnation."""
+    assert archive.incarnation("one") == ""
+    assert archive.incarnation("two") == "two"
+    if has_segments:
+        archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
+    archive.objects.delete_many([claim_key("data", "a", "t")])
+    assert archive.incarnation("two") == "two"
+    assert archive.adopt("two") == "two"
+    assert archive.incarnation("two") == "two"
+    assert archive.control.claims.paths("a") == ["t@two"]
+
+
 def test_a_known_claim_is_not_read_again(archive: Archive) -> None:
     claims = archive.claims()
     first = archive.resolve("one", claims=claims)
