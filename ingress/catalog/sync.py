@@ -38,6 +38,7 @@ class CatalogSync:
     health: Health
     _lookup: Lookup[ClusterPlan] = field(init=False)
     _failures: Failures = field(default_factory=Failures)
+    _refused: str = ""  # why the last plan failed, where that does not resolve itself
     _problems: Mapping[str, str] = field(default_factory=dict)  # in health
     _reports: frozenset[str] = frozenset()  # logged
     _asked: CatalogSettings | None = None  # the settings of the last plan that was begun
@@ -62,27 +63,35 @@ class CatalogSync:
         outcome = self._lookup.collect()
         if not kept:
             self.applier.ledger.forget()
+            self._forget()
+            return isinstance(outcome, Answer) and bool(outcome.value.topics.changes)
         settings = self.applier.settings.value
         # a generation stays the same object, so that thousands of topics are not compared each turn
         is_other = any(catalog is not self._planned.get(region) for region, catalog in catalogs.items())
         is_replaced = (is_other or settings is not self._asked) and not self._lookup.is_under_way
-        if (is_replaced or self._lookup.is_due(now)) and catalogs and kept:
+        if (is_replaced or self._lookup.is_due(now)) and catalogs:
             self._lookup.due_at, self._asked, self._planned = now + self.interval, settings, catalogs
             self._lookup.ask(_sync, self.applier, kept, catalogs, dict(positions), stale)
         match outcome:
             case Failed(error=error):
                 log.warning("catalog_not_applied", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.CATALOG_CHANGES, str(error), now)
-                if isinstance(error, TargetError):  # it does not resolve itself
-                    self.health.problem(CATALOG, str(error))
-                    return False
+                self._refused = str(error) if isinstance(error, TargetError) else ""
             case Answer(value=plan):
                 self._failures.succeeded(Attempt.CATALOG_CHANGES)
+                self._refused = ""
                 self._report(plan)
-                self.health.problem(CATALOG, self._failures.alarm(now))
-                return bool(plan.topics.changes)
-        self.health.problem(CATALOG, self._failures.alarm(now))
-        return False
+        self.health.problem(CATALOG, self._failures.alarm(now) or self._refused)
+        return isinstance(outcome, Answer) and bool(outcome.value.topics.changes)
+
+    def _forget(self) -> None:
+        """What this process kept, others keep now, and report."""
+        self._failures.succeeded(Attempt.CATALOG_CHANGES)
+        self._refused, self._reports = "", frozenset()
+        self.health.solved(CATALOG)
+        for subject in self._problems:
+            self.health.solved(subject)
+        self._problems = {}
 
     def _report(self, plan: ClusterPlan) -> None:
         for report in sorted(set(plan.reports) - self._reports):

@@ -2,6 +2,7 @@
 
 ledger = FakeLedger()
 ledger.away = True          every call raises BrokerUnavailable
+ledger.refuses = "why"      every call raises TargetError
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from formats.errors import BrokerUnavailable
+from formats.errors import BrokerUnavailable, TargetError
 from formats.messages.ledger import LedgerEntry, Ownership, acl_key, encode, encode_key, ownership
 from formats.policies.acls import AclBinding
 from infra.runtime.crash_points import Step, durable
@@ -19,6 +20,7 @@ from infra.runtime.crash_points import Step, durable
 class FakeLedger:
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
     away: bool = False
+    refuses: str = ""
     reads: int = 0
 
     def read(self) -> Ownership:
@@ -41,3 +43,5 @@ class FakeLedger:
     def _ask(self, what: str) -> None:
         if self.away:
             raise BrokerUnavailable(f"{what} the ledger: planned")
+        if self.refuses:
+            raise TargetError(f"{what} the ledger: {self.refuses}")

@@ -327,6 +327,35 @@ def test_a_ledger_that_cannot_be_read_alters_nothing() -> None:
     assert "every attempt to make the destinations like their sources" in again.problems["catalog"]
 
 
+def test_a_ledger_that_may_not_be_read_is_a_problem_until_it_may() -> None:
+    world = World()
+    world.publish_catalog(source_topic())
+    process = delivered(world)
+    world.ledger.refuses = "allow READ on replicator.ledger"
+    world.publish_catalog(source_topic(configs={"segment.bytes": "2000"}))
+    process.later(40)
+    for _ in range(5):
+        process.later(6)
+        assert "allow READ on replicator.ledger" in process.problems["catalog"]
+    world.ledger.refuses = ""
+    follow(process, 2)
+    assert process.problems == {}
+
+
+@pytest.mark.parametrize("fails", ["refused by the cluster", "not applied"])
+def test_what_moved_to_another_process_is_no_problem_of_this_one_any_more(fails: str) -> None:
+    world = World()
+    world.publish_catalog(source_topic())
+    process = delivered(world)
+    world.publish_catalog(source_topic(configs={"segment.bytes": "many"}))
+    world.ledger.away = fails == "not applied"
+    follow(process, 4)
+    assert process.problems
+    process.placement.revoke(P0)
+    follow(process, 1)
+    assert process.problems == {}
+
+
 @pytest.mark.parametrize(("guard", "wanted"), [("warn", None), ("raise", "700000000")])
 def test_a_shorter_retention_is_reported_or_raised(guard: Literal["warn", "raise"], wanted: str | None) -> None:
     world = World()
