@@ -104,6 +104,7 @@ def ingress_json(
                 "heartbeat_at": one.heartbeat_at and one.heartbeat_at.isoformat(),
                 "as_of": one.as_of and one.as_of.isoformat(),
                 "records_behind": one.records_behind,
+                "partitions_unknown": one.unknown,
                 "heartbeat_topics": dict(one.heartbeat_topics),
             }
             for one in status.sources

@@ -147,8 +147,7 @@ def source_text(source: SourceStatus, now: datetime) -> str:
         beat += f", written to {topic}" if exists else f", {topic} does not exist yet"
     if source.as_of is None or source.records_behind is None:
         return f"source {source.region}: {beat}"
-    behind = f"{count_text(source.records_behind)} records behind its logs, as of {_age(source.as_of, now)} ago"
-    return f"source {source.region}: {beat}; {behind}"
+    return f"source {source.region}: {beat}; {source.behind_text}, as of {_age(source.as_of, now)} ago"
 
 
 def transform_text(partitions: Sequence[IngressPartition]) -> str | None:

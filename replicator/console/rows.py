@@ -47,7 +47,12 @@ def ingress_flow(status: IngressStatus, lags: Iterable[PartitionLag]) -> FlowSta
         ),
         problems=tuple(status.problems),
         sources=tuple(
-            SourceRegion(region=one.region, heartbeat_at=one.heartbeat_at, records_behind=one.records_behind)
+            SourceRegion(
+                region=one.region,
+                heartbeat_at=one.heartbeat_at,
+                records_behind=one.records_behind,
+                unknown=one.unknown,
+            )
             for one in status.sources
         ),
     )
@@ -76,7 +81,6 @@ def _egress_row(one: EgressPartitionStatus) -> PartitionRow:
 
 
 def _ingress_row(one: IngressPartition, lag: PartitionLag | None) -> PartitionRow:
-    records = one.lag if lag is None or lag.records is None else lag.records
     return PartitionRow(
         flow=FlowKind.INGRESS,
         source=one.key.source,
@@ -84,7 +88,7 @@ def _ingress_row(one: IngressPartition, lag: PartitionLag | None) -> PartitionRo
         position=one.next_offset,
         archive_end=one.archive_end,
         source_end=None if lag is None else lag.source_end,
-        lag=records,
+        lag=_records_behind(one, lag),
         seconds=None if lag is None else lag.seconds,
         stored_bytes=0 if lag is None else lag.stored_bytes,
         proof=one.proof,
@@ -92,6 +96,13 @@ def _ingress_row(one: IngressPartition, lag: PartitionLag | None) -> PartitionRo
         problems=one.problems,
         note=_note(one),
     )
+
+
+def _records_behind(one: IngressPartition, lag: PartitionLag | None) -> int | None:
+    """Where the end of the source's log is not known, what is stored here waits at least; with nothing of it, None."""
+    if lag is None:
+        return one.lag
+    return (one.lag or None) if lag.records is None else lag.records
 
 
 def _not_arrived_row(one: NotArrived, lag: PartitionLag | None) -> PartitionRow:

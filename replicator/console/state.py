@@ -76,6 +76,7 @@ class SourceRegion:
     region: str
     heartbeat_at: datetime | None
     records_behind: int | None
+    unknown: int = 0  # partitions of which that is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

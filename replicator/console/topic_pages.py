@@ -181,12 +181,13 @@ def _topic_summary(rows: Sequence[PartitionRow]) -> Mapping[str, Any]:
 
 
 def _lag(rows: Sequence[PartitionRow]) -> Mapping[str, Any]:
-    """`lag_known`: of how many partitions the lag is known, and part of the sum."""
+    """`lag_known`: of how many partitions the lag is known, and part of the sum; `lag_unknown`: of how many not."""
     counted = [row for row in rows if row.condition is not Condition.OVER]
     seconds = [row.seconds for row in counted if row.seconds is not None]
     return {
         "lag": _known_sum(row.lag for row in counted),
         "lag_known": sum(row.lag is not None for row in counted),
+        "lag_unknown": sum(row.lag is None for row in counted),
         "lag_seconds": round(max(seconds), 1) if seconds else None,
     }
 
@@ -233,6 +234,7 @@ def _flow(kind: FlowKind, part: ReadPart[FlowState], history: LagHistory, now: d
                 if one.heartbeat_at is None
                 else round((now - one.heartbeat_at).total_seconds(), 1),
                 "records_behind": one.records_behind,
+                "partitions_unknown": one.unknown,
             }
             for one in found.sources
         ],

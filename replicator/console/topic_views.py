@@ -154,7 +154,9 @@ def _flow_card(flow: Mapping[str, Any]) -> Markup:
         element(
             "li",
             f"{one['region']}: heartbeat {ago(one['heartbeat_age_seconds'])}",
-            "" if one["records_behind"] is None else f", {count(one['records_behind'])} records behind",
+            ""
+            if one["records_behind"] is None
+            else f", {_at_least(one['records_behind'], one['partitions_unknown'])} records behind",
         )
         for one in flow["sources"]
     ]
@@ -162,7 +164,7 @@ def _flow_card(flow: Mapping[str, Any]) -> Markup:
         "article",
         element("h3", flow["flow"]),
         definition_list(
-            ("lag", element("b", count(flow["lag"]), class_="large")),
+            ("lag", element("b", _at_least(flow["lag"], flow["lag_unknown"]), class_="large")),
             *([] if flow["lag_seconds"] is None else [("behind", age(flow["lag_seconds"]))]),
             ("topics", count(flow["topics"])),
             ("partitions", count(flow["partitions"])),
@@ -184,13 +186,18 @@ def _topic_table(topics: Sequence[Mapping[str, Any]], unread: Markup | None) -> 
             one["region"],
             one["destination"] or DASH,
             count(one["partitions"]),
-            count(one["lag"]),
+            _at_least(one["lag"], one["lag_unknown"]),
             age(one["lag_seconds"]),
             count(one["problems"]),
         ]
         for one in topics
     ]
     return data_table("Topics", _TOPIC_HEAD, rows, unread=unread)
+
+
+def _at_least(records: int | None, unknown: int) -> str:
+    """`unknown`: partitions that are not part of the sum."""
+    return f"at least {count(records)}" if records is not None and unknown else count(records)
 
 
 def _incarnation_id(path: str) -> Content:

@@ -5,6 +5,7 @@ Two facts: the heartbeat says that the region and the way to this bucket work; t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,7 +24,18 @@ class SourceStatus:
     heartbeat_at: datetime | None  # by the source's clock; None: none has arrived
     as_of: datetime | None  # when the ends of its logs were those that are counted; None: none have arrived
     records_behind: int | None  # in its logs, and not delivered; None: not known
+    unknown: int = 0  # partitions of which it is not known, and that are not part of the sum
     heartbeat_topics: Mapping[str, bool] = field(default_factory=dict)  # here, and whether they exist yet
+
+    @property
+    def behind_text(self) -> str:
+        """Empty where it is not known."""
+        if self.records_behind is None:
+            return ""
+        behind = f"{self.records_behind:,} records behind its logs"
+        if not self.unknown:
+            return behind
+        return f"at least {behind} (not known of {self.unknown} partition{'s' * (self.unknown > 1)})"
 
     def problem(self, now: datetime) -> str:
         """That it is silent; empty: it is not, or has no heartbeats at all."""
@@ -53,12 +65,15 @@ def source_status(
     """`delivered`: what is delivered here, and goes on. `heartbeat_topics`: region, and whether the topic exists, by
     name. `absent`: partitions that will be."""
     behind: dict[str, int] = {}
+    unknown: Counter[str] = Counter()
     for late in absent:
         behind[late.source.region] = behind.get(late.source.region, 0) + late.records
     for p in delivered:
         region = p.key.source.region
         records = records_behind(reports.get(region), p)
-        if records is not None:
+        if records is None:
+            unknown[region] += 1
+        else:
             behind[region] = behind.get(region, 0) + records
     return tuple(
         SourceStatus(
@@ -66,6 +81,7 @@ def source_status(
             heartbeat_at=None if report.heartbeat is None else report.heartbeat.written_at,
             as_of=report.as_of,
             records_behind=behind.get(region),
+            unknown=unknown[region],
             heartbeat_topics={name: exists for name, (of, exists) in heartbeat_topics.items() if of == region},
         )
         for region, report in sorted(reports.items())

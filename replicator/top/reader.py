@@ -94,8 +94,7 @@ class TopReader:
 def _source(one: SourceStatus, now: datetime) -> str:
     age = "" if one.heartbeat_at is None else format_age(now - one.heartbeat_at)
     beat = f"heartbeat {age} ago" if age else "no heartbeat has arrived"
-    behind = "" if one.records_behind is None else f", {one.records_behind:,} records behind its logs"
-    return f"source {one.region}: {beat}{behind}"
+    return f"source {one.region}: {', '.join(filter(None, (beat, one.behind_text)))}"
 
 
 class Reads(Protocol):

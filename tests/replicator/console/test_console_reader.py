@@ -16,10 +16,13 @@ from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.contracts.cluster import TopicPartition
 from replicator.console.history import LagHistory, key_of
+from replicator.console.markup import content
 from replicator.console.reader import MOST_REASONS, SAMPLES, add_sample
 from replicator.console.rows import drill_history
 from replicator.console.settled import settled_offsets
 from replicator.console.state import Condition, ConsoleState, FlowKind
+from replicator.console.topic_pages import overview
+from replicator.console.topic_views import overview_view
 from replicator.drill import Drilled, append
 from tests.replicator.console.console_world import HERE, THERE, ConsoleWorld, claim_of
 
@@ -50,6 +53,21 @@ def test_both_flows() -> None:
     assert (row.stored_bytes, row.condition) == (4, Condition.RUNNING)
     assert (state.egress.value.members, state.egress.value.group_id) == (1, "replicator.egress")
     assert state.refreshed_at == world.clock.at
+
+
+def test_a_lag_that_is_not_known_is_not_0() -> None:
+    """All that is stored is delivered, and no watermarks of the source have arrived."""
+    world = ConsoleWorld()
+    world.delivered("theirs", stored=90, at=90)
+    world.delivered("more", stored=90, at=60)
+    state = read(world)
+    assert {row.source.topic: row.lag for row in state.rows} == {"theirs": None, "more": 30}
+    page = overview(state, LagHistory(), world.clock.at)
+    [card] = [one for one in page["flows"] if one["flow"] == "ingress"]
+    assert (card["lag"], card["lag_known"], card["lag_unknown"]) == (30, 1, 1)
+    assert "at least 30" in content(overview_view(page)[1])
+    world.publish_watermarks("theirs", high=90, position=90, region=THERE)
+    assert {row.source.topic: row.lag for row in read(world).rows}["theirs"] == 0
 
 
 def test_conditions_of_delivered_partitions() -> None:

@@ -18,7 +18,7 @@ from infra.archive.segments import SegmentStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.commands.client_lag import lag_json, lag_table
 from replicator.commands.status_json import ingress_json
-from replicator.commands.status_text import print_ingress
+from replicator.commands.status_text import print_ingress, source_text
 from replicator.status.lag import PartitionLag, stored_bytes
 from tests.examples import property_examples
 from tests.ingress.world import World, key, source_settings
@@ -90,6 +90,24 @@ def test_without_watermarks_only_what_is_here_is_known() -> None:
     assert rows(world) == {0: (None, 10, None)}
     (one,) = world.lags()
     assert (one.source_end, one.next_offset, one.complete_as_of) == (None, None, None)
+
+
+def test_the_sum_of_a_region_says_that_it_lacks_partitions() -> None:
+    """Whose leader is away at the source, or which are younger than the watermarks: it would read like all of it."""
+    world = world_of_two()
+    world.put(0, 9)
+    world.put(0, 9, partition=1)
+    world.set_checkpoint(4)
+    world.beat(world.publish_watermarks(10))
+    (source,) = world.status().sources
+    assert (source.records_behind, source.unknown) == (6, 1)
+    text = source_text(source, world.clock.at)
+    assert text.endswith("at least 6 records behind its logs (not known of 1 partition), as of 0s ago")
+    (found,) = cast(Any, ingress_json(world.status(), world.clock.at, ()))["sources"]
+    assert (found["records_behind"], found["partitions_unknown"]) == (6, 1)
+    world.beat(world.publish_watermarks(10, 10))
+    (source,) = world.status().sources
+    assert (source.records_behind, source.unknown) == (16, 0)
 
 
 def test_an_incarnation_that_is_over_is_not_behind_the_log_of_the_next() -> None:
