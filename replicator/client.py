@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -144,8 +145,8 @@ class MirrorClient:
 
     def remote_consumer_offsets(self, alias: str, group: str) -> Mapping[TopicPartition, Committed]:
         """Where the consumer group stands here, by the checkpoints of the cluster `alias`: of each remote partition the
-        next offset and the group's metadata. Empty for a group without checkpoints. Raises TargetError when no
-        checkpoints of the cluster arrive."""
+        next offset and the group's metadata. Empty for a group without checkpoints; a deleted one is none. Raises
+        TargetError when no checkpoints of the cluster arrive."""
         return self.remote_offsets_of_groups(alias, re.escape(group)).get(group, {})
 
     def remote_offsets_of_groups(
@@ -156,11 +157,19 @@ class MirrorClient:
         if topic not in self.topics():
             raise TargetError(f"there is no topic {topic}: no checkpoints of {alias} arrive in this cluster")
         wanted = re.compile(pattern)
+        newest: dict[bytes, MirrorCheckpoint] = {}
+        for key, value in self._read(topic, follow=False):
+            if value is None:
+                newest.pop(key or b"", None)
+                continue
+            with suppress(MalformedEvent):
+                one = decode_checkpoint(key or b"", value)
+                if wanted.fullmatch(one.group):
+                    newest[key or b""] = one
         found: dict[str, dict[TopicPartition, Committed]] = {}
-        for one in self.checkpoints(topic):
-            if wanted.fullmatch(one.group):
-                offsets = found.setdefault(one.group, {})
-                offsets[TopicPartition(one.topic, one.partition)] = Committed(one.downstream_offset, one.metadata)
+        for one in newest.values():
+            offsets = found.setdefault(one.group, {})
+            offsets[TopicPartition(one.topic, one.partition)] = Committed(one.downstream_offset, one.metadata)
         return found
 
     def _decoded(

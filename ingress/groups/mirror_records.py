@@ -9,6 +9,7 @@ The topic is read each time: it is small, and what another process of ours wrote
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic, TypeVar
@@ -44,14 +45,14 @@ class MirrorTable(Generic[K, R]):
     def read(self) -> Mapping[K, R]:
         """The newest record of each key. Raises BrokerUnavailable, and TargetError when the topic may not be read, or
         when somebody else writes to it."""
-        table: dict[K, R] = {}
+        newest: dict[bytes, R] = {}
         for key, value in self.log.read(self.topic):
-            try:
-                if value is not None:
-                    record = self.decode(key or b"", value)
-                    table[self.key_of(record)] = record
-            except MalformedEvent:
-                continue  # MirrorMaker 2's own readers leave it out, too
+            if value is None:
+                newest.pop(key or b"", None)
+                continue
+            with suppress(MalformedEvent):  # MirrorMaker 2's own readers leave it out, too
+                newest[key or b""] = self.decode(key or b"", value)
+        table = {self.key_of(record): record for record in newest.values()}
         others = [key for key, record in self._written.items() if table.get(key) != record]
         if others:
             self._written.clear()  # reported once: the next read takes what is there

@@ -119,6 +119,13 @@ def test_the_last_checkpoint_of_a_partition_counts(client: MirrorClient) -> None
     assert client.remote_consumer_offsets("us", "none") == {}
 
 
+def test_a_checkpoint_that_was_deleted_is_no_position(client: MirrorClient, records: Records) -> None:
+    key, _ = encode_checkpoint(CHECKPOINTS[0])
+    records.topics["us.checkpoints.internal"] = [*map(encode_checkpoint, CHECKPOINTS), (key, None)]
+    assert client.remote_consumer_offsets("us", "g.1") == {THIRD: Committed(1, "at 1")}
+    assert client.remote_offsets_of_groups("us").keys() == {"g.1", "gx1"}
+
+
 def test_a_name_is_no_expression(client: MirrorClient) -> None:
     assert client.remote_consumer_offsets("us", "g..") == client.remote_consumer_offsets("us", "g(") == {}
 

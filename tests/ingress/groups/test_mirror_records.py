@@ -37,6 +37,15 @@ def test_what_is_written_is_read_with_what_was_there(log: FakeMirrorRecords, tab
     assert table.read() == {("orders", 0): sync(5, 4), ("others", 0): sync(2, 2, "others")}
 
 
+def test_a_record_that_was_deleted_is_due_again(log: FakeMirrorRecords, table: Table) -> None:
+    """Compaction may leave it in the topic, before its deletion, for long."""
+    key, value = encode_offset_sync(sync(1, 1))
+    log.records[TOPIC] += [(key, value), (key, None), encode_offset_sync(sync(2, 2, "others"))]
+    assert table.read() == {("others", 0): sync(2, 2, "others")}
+    log.records[TOPIC].append((key, value))
+    assert table.read()["orders", 0] == sync(1, 1)
+
+
 def test_another_writer_is_noticed_once_and_then_its_records_count(log: FakeMirrorRecords, table: Table) -> None:
     table.write([sync(5, 4)])
     log.records[TOPIC].append(encode_offset_sync(sync(6, 9)))
