@@ -31,10 +31,8 @@ class TakeBackPlan:
     handed_over_at: datetime | None
     state: TakenBack | None
     groups: Mapping[str, Sequence[PlannedPosition]] = field(default_factory=dict)
-    left_there: Mapping[str, str] = field(
-        default_factory=dict
-    )  # groups, and partitions of groups, that were not handed
-    # over, and why
+    # groups, and partitions of groups, that were not handed over, and why
+    left_there: Mapping[str, str] = field(default_factory=dict)
     arriving: FailoverPlan | None = None  # what was produced there; None: nothing of the region is delivered here
     committed_without: Sequence[str] = ()  # `not_known` of the run that has just taken them back
 
