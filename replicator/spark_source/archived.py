@@ -22,9 +22,18 @@ def archived_sources(
     for one, partitions in _archived(store, options).items():
         for partition in partitions:
             source = SourcePartition.of(wanted.region, one, partition)
-            is_wanted = wanted.partitions is None or partition in wanted.partitions
-            if is_wanted and all(admits(condition, source) for condition in conditions):
+            if selects(options, source) and all(admits(condition, source) for condition in conditions):
                 yield source
+
+
+def selects(options: ReadOptions, source: SourcePartition) -> bool:
+    """Whether the query reads this partition, if it is archived."""
+    wanted = options.wanted
+    return (
+        (not wanted.topics or any(pattern.matches(source.topic) for pattern in wanted.topics))
+        and (wanted.partitions is None or source.partition in wanted.partitions)
+        and (options.every_incarnation or source.incarnation == wanted.incarnation)
+    )
 
 
 def _archived(store: SegmentStore, options: ReadOptions) -> Mapping[Incarnation, Sequence[int]]:

@@ -26,7 +26,7 @@ from infra.archive.read import SplitReader
 from infra.runtime.lifecycle import Clock, SystemClock
 from replicator.config import Config
 from replicator.services.wiring import ARCHIVE_THREADS, for_workers
-from replicator.spark_source.archived import archived_sources
+from replicator.spark_source.archived import archived_sources, selects
 from replicator.spark_source.missing import MissingSegments
 from replicator.spark_source.opened import log_gaps, opened
 from replicator.spark_source.options import ReadOptions
@@ -127,13 +127,15 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = known[source].next_offset
             return finder.reach(source, start, until=until, now=now, max_bytes=max_bytes)
 
-        reached = dict(zip(known, pool.map(reach, known), strict=True))
+        # those of a checkpoint that are not selected any more stay where they are, should they be selected again
+        read = [source for source in known if selects(self._options, source)]
+        reached = dict(zip(read, pool.map(reach, read), strict=True))
         ends = {source: one.advance.next_offset for source, one in reached.items()}
         if max_bytes is not None:
             sizes = {s: sum(size_of(part, one.sizes) for part in one.advance.slices) for s, one in reached.items()}
             for source, share in shares(sizes, max_bytes).items():
                 ends[source] = within(reached[source].advance, reached[source].sizes, share)
-        return {source: Position(known[source].first, ends[source]) for source in known}
+        return {**known, **{source: Position(known[source].first, end) for source, end in ends.items()}}
 
     def _with_new(
         self, archive: Archive, pool: ThreadPoolExecutor, known: StreamPositions

@@ -221,6 +221,20 @@ def test_a_trigger_is_limited_by_bytes_which_partitions_share(stored: Stored) ->
     assert reader.latestOffset(first, EVERYTHING) == at(p0=(0, 40), p1=(0, 40)) | later(0, 10)
 
 
+@pytest.mark.parametrize("narrower", [{"topic": "payments"}, {"partition": "1"}, {"incarnation": "a1b2c3"}])
+def test_what_a_query_selects_no_more_stays_where_it_is(stored: Stored, narrower: dict[str, str]) -> None:
+    stored.put(PLAIN, (0, 9))
+    stored.put(OTHER, (0, 9))
+    for incarnation in ("", "a1b2c3"):
+        stored.put(SourcePartition("a", "payments", 0, incarnation), (0, 9))
+    start = stored.reader().initialOffset()
+    stored.put(LATER, (0, 9))
+    end = stored.reader(**narrower).latestOffset(start, EVERYTHING)
+    assert end["orders"]["0"] == {"first": 0, "next": 0}
+    again = stored.reader().latestOffset(end, EVERYTHING)
+    assert again["orders"]["0"] == {"first": 0, "next": 10}, "selected again, it goes on there"
+
+
 def test_what_is_there_now_and_no_more(stored: Stored) -> None:
     """The trigger availableNow, in several batches."""
     stored.put(PLAIN, (0, 9), (10, 19))
