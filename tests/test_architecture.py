@@ -218,6 +218,7 @@ PURE = (
     "replicator/doctor/program_checks.py",
     "replicator/doctor/queue_checks.py",
     "replicator/doctor/topic_checks.py",
+    "replicator/failover/archive_paths.py",
     "replicator/failover/plan.py",
     "replicator/failover/streams.py",
     "replicator/restore/conflicts.py",

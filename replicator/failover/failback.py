@@ -10,10 +10,11 @@ offsets in what was produced at B meanwhile, which ingress at A delivers, as a f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from formats.control.claim import UNREADABLE, TopicClaim
 from formats.control.group_snapshot import (
     CommittedOffset,
     GroupSnapshot,
@@ -23,7 +24,7 @@ from formats.control.group_snapshot import (
     encode_group_snapshot,
 )
 from formats.control.keys import groups_prefix, handovers_prefix
-from formats.errors import BrokerUnavailable, MalformedEvent, SegmentNotFound, TargetError
+from formats.errors import OF_ONE_OBJECT, BrokerUnavailable, MalformedEvent, SegmentNotFound, TargetError
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.segment import SourcePartition
@@ -33,9 +34,8 @@ from infra.archive.generations import Generations
 from infra.contracts.internal_topics import Ledger
 from ingress.groups.sync_plan import INACTIVE
 from ingress.groups.translation import Exactness
-from ingress.routing.archived import ArchivedTopic
-from ingress.routing.succession import ArchivedIncarnation
 from replicator.egress_topics import described
+from replicator.failover.archive_paths import PathsThere, before_the_fork, paths_there, unknown_there
 from replicator.first_few import first_few
 from replicator.offsets import TranslatedOffset, TranslatedOffsets
 from replicator.services.clients import Clients
@@ -84,7 +84,7 @@ class HandoverPlan:
                     yield f"group {group} in {one.target}: {one.source} was deleted in {self.to}, and created again"
                 elif one.exactness is not Exactness.EXACT:
                     yield f"group {group} in {one.target}: {_why_inexact(one, self)}"
-            for source, offsets in _differing(some).items():
+            for source, offsets in _differing(some, self.topic_ids).items():
                 yield (
                     f"group {group} is at offset {' and '.join(map(str, offsets))} of {source}, in different "
                     f"destinations: it is handed over at {offsets[0]}, and reads again what is between"
@@ -129,6 +129,7 @@ class Handover:
         listing = clients.groups.listing()
         kinds = listing.kinds
         moved, not_known = (kinds.keys(), "") if state is None else self._moved(owned, state, translated.routes.keys())
+        paths = paths_there(self.to, [route for some in translated.routes.values() for route in some], self._claim)
         groups: dict[str, Sequence[TranslatedOffset]] = {}
         active: dict[str, str] = {}
         for group in sorted((kinds.keys() & set(moved)) - set(_own_groups(clients))):
@@ -137,12 +138,16 @@ class Handover:
             if not committed:
                 continue
             groups[group] = [
-                replace(translated.of_commit(partition, one.next_offset), group=group, metadata=one.metadata)
+                self._there(
+                    replace(translated.of_commit(partition, one.next_offset), group=group, metadata=one.metadata),
+                    translated,
+                    paths,
+                )
                 for partition, one in sorted(committed.items())
             ]
             if facts.members or facts.state not in INACTIVE:
                 active[group] = f"{facts.state}, with {facts.members} members,"
-        paths = {source_of(one).path for some in groups.values() for one in some if one.source}
+        named = {source_of(one).path for some in groups.values() for one in some if one.source}
         unarchived, hidden = self._unarchived(groups, translated.routes.keys())
         return HandoverPlan(
             to=self.to,
@@ -154,12 +159,36 @@ class Handover:
             unseen={} if state is None else self._unseen(set(moved) - kinds.keys() - set(_own_groups(clients))),
             listing_problem="; ".join(filter(None, (listing.problem, not_known))),
             kinds=kinds,
-            topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in paths},
-            superseded=_superseded(route for some in translated.routes.values() for route in some),
+            topic_ids={path: translated.topic_ids.of(self.to, path) or "" for path in named},
+            superseded=paths.superseded,
             flows_back=config.egress is not None,
             unarchived=unarchived,
             hidden=hidden,
         )
+
+    def _claim(self, path: str) -> TopicClaim | None:
+        try:
+            return self.clients.control.claims.of(self.to, path)
+        except OF_ONE_OBJECT:
+            return None  # `_there` says so of its offsets
+
+    def _there(self, one: TranslatedOffset, translated: TranslatedOffsets, paths: PathsThere) -> TranslatedOffset:
+        """As an offset of the log that the topic has there now."""
+        if not one.source:
+            return one
+        source = source_of(one)
+        if translated.topic_ids.of(self.to, source.path) == UNREADABLE:
+            why = (
+                f"the claim of {self.to}/{source.path} cannot be read, so whether the offset is one of the topic there"
+            )
+            return unknown_there(one, f"{why} is not known")
+        if source.path not in paths.before_fork:
+            return one
+        try:
+            forks = self.clients.control.forks.of(source)
+        except OF_ONE_OBJECT as error:
+            return unknown_there(one, f"the log has forked there, and where is not known: {error}")
+        return before_the_fork(one, min(fork.contested.start for fork in forks)) if forks else one
 
     def _unarchived(
         self, groups: Collection[str], destinations: Collection[str]
@@ -260,26 +289,16 @@ def _why_inexact(one: TranslatedOffset, plan: HandoverPlan) -> str:
     return one.reason or one.exactness.value
 
 
-def _differing(some: Sequence[TranslatedOffset]) -> Mapping[str, Sequence[int]]:
-    """By partition of the other region, the offsets of a group in several destinations, where they are not the same."""
-    found: dict[str, set[int]] = {}
+def _differing(some: Sequence[TranslatedOffset], topic_ids: Mapping[str, str]) -> Mapping[str, Sequence[int]]:
+    """By partition of the other region, the offsets of a group in several destinations, where they are not the same.
+    Paths before and after a fork are of one topic."""
+    found: dict[tuple[str, int, str], dict[int, str]] = {}
     for one in some:
         if one.source and one.source_offset is not None:
-            found.setdefault(one.source, set()).add(one.source_offset)
-    return {source: sorted(offsets) for source, offsets in found.items() if len(offsets) > 1}
-
-
-def _superseded(routes: Iterable[ArchivedTopic]) -> Collection[str]:
-    """Archive paths of incarnations that a later one has followed at the source."""
-    by_topic: dict[str, list[ArchivedIncarnation]] = {}
-    for route in routes:
-        for incarnation in route.incarnations:
-            by_topic.setdefault(incarnation.topic, []).append(incarnation)
-    return {
-        one.path
-        for some in by_topic.values()
-        for one in sorted(some, key=lambda incarnation: -1 if incarnation.number is None else incarnation.number)[:-1]
-    }
+            source = source_of(one)
+            key = (source.topic, source.partition, topic_ids.get(source.path) or source.path)
+            found.setdefault(key, {}).setdefault(one.source_offset, one.source)
+    return {min(offsets.values()): sorted(offsets) for offsets in found.values() if len(offsets) > 1}
 
 
 def newest_handover(clients: Clients, of: str) -> tuple[int, GroupSnapshot | None]:

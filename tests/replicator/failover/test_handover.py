@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from egress.settings import EgressSettings, EgressTopicSettings
 from formats.control.claim import TopicClaim
+from formats.control.fork import LogFork
 from formats.control.group_snapshot import (
     CommittedOffset,
     GroupSnapshot,
@@ -19,23 +21,26 @@ from formats.control.group_snapshot import (
     TopicCommits,
     encode_group_snapshot,
 )
-from formats.control.keys import groups_prefix, handovers_prefix
+from formats.control.keys import claim_key, groups_prefix, handovers_prefix
 from formats.errors import MalformedEvent, TargetError
 from formats.incarnation import parse_incarnation
 from formats.messages.ledger import Failover, FailoverPhase, GroupWrite, Ownership
+from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern, TopicRule
+from infra.archive.control import ControlStore
 from infra.archive.generations import Generations
 from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
 from infra.storage.memory_and_folder import MemoryObjectStore
+from ingress.groups.topic_ids import ClaimedTopicIds
 from ingress.groups.translation import Exactness
 from ingress.routing.archived import ArchivedTopic
 from ingress.routing.succession import ArchivedIncarnation
+from replicator.failover.archive_paths import paths_there
 from replicator.failover.failback import (
     Handover,
     HandoverPlan,
     _snapshot,
     _stored,
-    _superseded,
     newest_handover,
 )
 from replicator.offsets import TranslatedOffset
@@ -45,6 +50,10 @@ from tests.fakes.kafka_groups import FakeGroup, FakeGroupReader
 from tests.ingress.world import World, source_settings
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
+
+
+def unclaimed(path: str) -> TopicClaim | None:
+    raise AssertionError(path)
 
 
 def translated(source: str, partition: int, offset: int) -> TranslatedOffset:
@@ -81,17 +90,12 @@ def test_the_last_incarnation_counts_and_what_is_left_out_is_named() -> None:
         groups={"billing": [translated("us/orders@new/0", 0, 40), translated("us/orders/1", 1, 900)]},
         kinds={"billing": "classic"},
         topic_ids={"orders@new": "new", "orders": "old"},
-        superseded=_superseded([route("orders", "orders@new")]),
+        superseded=paths_there("us", [route("orders", "orders@new")], unclaimed).superseded,
         flows_back=True,
     )
     assert plan.problems == ["group billing in us.orders/1: us/orders/1 was deleted in us, and created again"]
     commits = _snapshot(plan, "c").groups["billing"].topics["orders"]
     assert (commits.topic_id, {n: one.next_offset for n, one in commits.items()}) == ("new", {0: 40})
-
-
-def test_incarnations_with_topics_of_their_own_here_are_of_one_topic_there() -> None:
-    assert _superseded([route("orders", "orders@new"), route("clicks")]) == {"orders"}
-    assert _superseded([route("orders")]) == set()
 
 
 def handover(*some: TranslatedOffset, **found: Any) -> HandoverPlan:
@@ -273,3 +277,68 @@ def test_a_damaged_handover_is_followed_by_a_whole_one_and_named_until_then() ->
     found = _snapshot(handover(translated("us/orders/0", 0, 5)), "c")
     assert [_stored(generations, found) for _ in range(2)] == [2, 2]
     assert newest_handover(clients, "eu") == (2, found)
+
+
+class There:
+    """The other region's bucket, as far as it is asked for claims and forks."""
+
+    def __init__(self) -> None:
+        self.objects = MemoryObjectStore()
+        self.control = ControlStore(self.objects, "data")
+        clients: Any = SimpleNamespace(control=self.control)
+        ledger: Any = None
+        self.half = Handover(clients=clients, to="us", ledger=ledger)
+
+    def claim(self, path: str, number: int, topic_id: str) -> None:
+        claim = TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=NOW)
+        self.control.claims.record("us", path, claim)
+
+    def found(self, one: TranslatedOffset, *paths: str) -> TranslatedOffset:
+        """`paths`: each with a topic of its own here."""
+        routes = [
+            ArchivedTopic(
+                region="us",
+                incarnations=[ArchivedIncarnation(incarnation=parse_incarnation(path))],
+                settings=source_settings("orders", "us.orders", region="us", on_recreate="new-topic"),
+            )
+            for path in paths
+        ]
+        known: Any = SimpleNamespace(topic_ids=ClaimedTopicIds(self.control))
+        return self.half._there(one, known, paths_there("us", routes, self.half._claim))
+
+
+def test_a_claim_that_cannot_be_read_is_not_one_of_another_topic() -> None:
+    """The region that takes the groups back would say that its topic was created again."""
+    there = There()
+    there.objects.put_new(claim_key("data", "us", "orders"), BytesIO(b"damaged"), 7)
+    found = there.found(translated("us/orders/0", 0, 5), "orders")
+    assert (found.source_offset, found.exactness) == (None, Exactness.UNKNOWN)
+    assert "the claim of us/orders cannot be read" in found.reason
+    there.claim("clicks", 0, "id")
+    known = translated("us/clicks/0", 0, 5)
+    assert there.found(known, "clicks") == known
+
+
+def test_an_offset_beyond_a_fork_is_one_of_the_fork() -> None:
+    """Where the new path has another topic here, or has not begun: the offset is one of records that are gone."""
+    there = There()
+    there.claim("orders", 0, "id")
+    there.claim("orders@id-fork1", 1, "id")
+    source = SourcePartition("us", "orders", 0)
+    there.control.forks.record(
+        LogFork(source=source, next_offset=520, leader_epoch=3, end_offset=500, found_at=NOW, evidence="by the broker")
+    )
+    both = ("orders", "orders@id-fork1")
+    beyond = there.found(translated("us/orders/0", 0, 520), *both)
+    assert (beyond.source_offset, beyond.exactness) == (500, Exactness.REPEATED)
+    for same in (translated("us/orders/0", 0, 450), translated("us/orders@id-fork1/0", 0, 520)):
+        assert there.found(same, *both) == same
+    ended = translated("us/orders/1", 1, 900)
+    assert there.found(ended, *both) == ended, "a partition that did not fork"
+    plan = handover(
+        translated("us/orders/0", 0, 450),
+        translated("us/orders@id-fork1/0", 0, 700),
+        topic_ids=dict.fromkeys(both, "id"),
+    )
+    assert [one.next_offset for _, one in _snapshot(plan, "c").groups["billing"].topics["orders"].items()] == [450]
+    assert plan.problems[0].startswith("group billing is at offset 450 and 700 of us/orders")
