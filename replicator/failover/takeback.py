@@ -62,6 +62,8 @@ class TakeBackPlan:
             return f"no snapshot of the groups of {self.region} has arrived here, and its egress stores them"
         if self.arriving.snapshot_at is not None and self.arriving.snapshot_at < self.handed_over_at:
             return f"the newest snapshot of the groups of {self.region} that arrived is older than the handover"
+        if beyond := sum(one.beyond for some in self.groups.values() for one in some):
+            return f"groups have read {beyond} offsets of {self.region} that have not arrived here: copy its bucket"
         return ""
 
     @property

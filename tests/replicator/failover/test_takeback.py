@@ -10,7 +10,10 @@ import pytest
 from formats.messages.ledger import TakenBack
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
-from replicator.failover.plan import ArrivingPartition, FailoverPlan
+from ingress.groups.positions import GroupPosition
+from ingress.groups.sync_plan import SyncDecision, SyncOutcome
+from ingress.groups.translation import Exactness
+from replicator.failover.plan import ArrivingPartition, FailoverPlan, PlannedPosition, planned_groups
 from replicator.failover.takeback import TakeBackPlan
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -89,3 +92,28 @@ def test_what_was_not_known_when_the_groups_were_taken_back_is_named_once() -> N
     done = taking(known, TakenBack(region="b", handover=1, at=NOW, made_at=NOW))
     assert done.problems == []
     assert replace(done, committed_without=before.not_known).problems == ["a broker did not answer"]
+
+
+def of_group(upstream: int, reach: int) -> PlannedPosition:
+    """In what was produced in the other region; offsets here are those there."""
+    position = GroupPosition(
+        group="g",
+        source="b/local/0",
+        target=TopicPartition("b.local", 0),
+        upstream=upstream,
+        downstream=min(upstream, reach),
+        exactness=Exactness.EXACT if upstream <= reach else Exactness.CLAMPED,
+    )
+    decision = SyncDecision(position=position, outcome=SyncOutcome.WRITE, here=None)
+    return planned_groups({"g": [decision]}, arriving(reach, writes_groups=True).partitions)["g"][0]
+
+
+def test_what_a_group_has_read_there_is_waited_for_until_it_has_arrived() -> None:
+    """A snapshot may arrive before the segments: the group was put at the end of these, for good."""
+    known = arriving(9, writes_groups=True, snapshot_at=NOW)
+    for upstream, waits in ((9, False), (12, True)):
+        found = replace(taking(known), groups={"g": [of_group(upstream, 9)]})
+        assert bool(found.waits_for) is waits
+    assert found.waits_for.startswith("groups have read 3 offsets of b that have not arrived here")
+    done = replace(found, state=TakenBack(region="b", handover=1, at=NOW, made_at=NOW))
+    assert done.waits_for == ""
