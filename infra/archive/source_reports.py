@@ -51,6 +51,11 @@ class SourceReport:
         found = self._topic(topic)
         return None if found is None or partition >= found.partitions else found.stable[partition]
 
+    def log_start(self, topic: str, partition: int) -> int | None:
+        """First offset that is still in the log of a partition; None: not known."""
+        found = self._topic(topic)
+        return None if found is None or partition >= found.partitions else found.low[partition]
+
     def _topic(self, topic: str) -> TopicWatermarks | None:
         return None if self.watermarks is None else self.watermarks.topics.get(topic)
 

@@ -178,6 +178,7 @@ def groups_json(groups: Mapping[str, Sequence[PlannedPosition]]) -> Mapping[str,
                 "here": one.decision.here,
                 "verdict": one.verdict.value,
                 "beyond": one.beyond,
+                "unread": one.unread,
                 "outcome": one.decision.outcome.value,
                 "reason": one.reason or None,
             }

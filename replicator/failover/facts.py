@@ -12,7 +12,7 @@ from formats.errors import MalformedEvent, SegmentNotFound, TargetError
 from formats.incarnation import Incarnation
 from formats.messages.ledger import Failover, FailoverPhase, Ownership
 from formats.policies.acls import DENY, TOPIC
-from formats.segment import SourcePartition
+from formats.segment import OffsetRange, SourcePartition
 from infra.archive.generations import Generations
 from infra.archive.group_reports import GroupReport, GroupReports
 from infra.archive.source_reports import SourceReport, SourceReports
@@ -24,6 +24,7 @@ from ingress.groups.positions import GroupPosition
 from ingress.groups.round import by_group
 from ingress.groups.topic_ids import is_another
 from ingress.groups.translation import Exactness
+from ingress.routing.archived import forked_from
 from ingress.topics_not_arrived import destination_of
 from replicator.failover.plan import ArrivingPartition, FailoverPlan, planned_groups
 from replicator.failover.streams import ArrivingTopic, streams_applications
@@ -122,6 +123,16 @@ class FailoverSources:
         complete = history.complete_as_of(report, reached | dict.fromkeys((one for one, _ in unseen), 0))
         again = {p.key.source.topic for p in delivered if p.key.source.path in earlier}
 
+        after_fork = forked_from(found.routing.chosen)
+
+        def never_here(p: IngressPartition) -> OffsetRange | None:
+            """Not of a path after a fork: the one before it has what lies below its begin."""
+            source, begun_at = p.key.source, None if p.checkpoint is None else p.checkpoint.begun_at
+            start = report.log_start(source.topic, source.partition)
+            if begun_at is None or start is None or source.path in earlier or (self.region, source.path) in after_fork:
+                return None
+            return OffsetRange(start, begun_at - 1) if start < begun_at else None
+
         def of_source(p: IngressPartition) -> tuple[int | None, datetime | None]:
             """The end of its log, and as of when it is complete; neither is known of an earlier incarnation."""
             source = p.key.source
@@ -140,6 +151,7 @@ class FailoverSources:
                 source_end=source_end,
                 complete_as_of=complete_as_of,
                 problem="; ".join(p.problems),
+                never_here=never_here(p),
             )
             for p in delivered
             for source_end, complete_as_of in (of_source(p),)

@@ -21,6 +21,7 @@ from enum import StrEnum
 from formats.messages.ledger import Failover, FailoverPhase
 from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import TopicPartition
+from ingress.groups.positions import GroupPosition
 from ingress.groups.sync_plan import SyncDecision, SyncOutcome
 from ingress.groups.translation import Exactness
 from replicator.failover.streams import StreamsApplication
@@ -40,6 +41,7 @@ class ArrivingPartition:
     absent: Sequence[OffsetRange] = ()  # to be delivered, below `arrived`, and in no segment
     complete_as_of: datetime | None = None  # the bucket holds what the log held then, by the source's clock
     problem: str = ""  # why delivery does not go on
+    never_here: OffsetRange | None = None  # in the source's log, below where delivery began
 
     @property
     def reach(self) -> int:
@@ -69,6 +71,7 @@ class GroupVerdict(StrEnum):
     EXACT = "exact"
     WAITING = "waiting"  # exact once what has arrived is delivered
     BEYOND = "beyond"  # it had read records that did not arrive; it continues after the last one that did
+    PARTIAL = "partial"  # it had yet to read records before those with which delivery began
     TRIMMED = "trimmed"
     REPEATED = "repeated"
     UNKNOWN = "unknown"
@@ -108,7 +111,14 @@ def verdict(decision: SyncDecision, state: ArrivingPartition | None) -> GroupVer
         case Exactness.REPEATED:
             return GroupVerdict.REPEATED
         case _:
-            return GroupVerdict.EXACT
+            return GroupVerdict.PARTIAL if _unread(position, state) else GroupVerdict.EXACT
+
+
+def _unread(position: GroupPosition, state: ArrivingPartition | None) -> int:
+    """Offsets that the group had yet to read, and that are never delivered."""
+    if state is None or state.never_here is None:
+        return 0
+    return max(state.never_here.next_offset - max(position.upstream, state.never_here.start), 0)
 
 
 def _is_behind(decision: SyncDecision) -> bool:
@@ -121,10 +131,18 @@ class PlannedPosition:
     decision: SyncDecision
     verdict: GroupVerdict
     beyond: int = 0  # offsets that it had passed at the source, and that did not arrive
+    unread: int = 0  # offsets that it had yet to read, from before where delivery began
     waits: bool = False  # records that have arrived are still to be delivered, or a broker did not answer
+
+    begun_at: int | None = None  # of the source, with `unread`
 
     @property
     def reason(self) -> str:
+        if self.unread:
+            return (
+                f"{self.unread} offsets that it had yet to read lie before {self.begun_at}, where delivery began, and "
+                "are not here"
+            )
         return self.decision.reason or self.decision.position.reason
 
 
@@ -243,7 +261,15 @@ def _planned(decision: SyncDecision, state: ArrivingPartition | None) -> Planned
         or decision.position.is_known_later
         or (found is GroupVerdict.BEYOND and state is not None and state.to_deliver > 0)
     )
-    return PlannedPosition(decision=decision, verdict=found, beyond=max(beyond, 0), waits=waits)
+    unread = _unread(decision.position, state) if found is GroupVerdict.PARTIAL else 0
+    return PlannedPosition(
+        decision=decision,
+        verdict=found,
+        beyond=max(beyond, 0),
+        unread=unread,
+        begun_at=state.never_here.next_offset if unread and state is not None and state.never_here else None,
+        waits=waits,
+    )
 
 
 class NextStep(StrEnum):

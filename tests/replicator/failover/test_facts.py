@@ -35,26 +35,35 @@ from tests.fakes.surroundings import FailingStore, HandClock
 from tests.ingress.world import source_settings
 
 
-def partitions(claimed: str | None, reported: str, absent: tuple[OffsetRange, ...] = ()) -> list[ArrivingPartition]:
-    """Of a source that had 100 delivered offsets, and reports 60."""
+def partitions(
+    claimed: str | None,
+    reported: str,
+    absent: tuple[OffsetRange, ...] = (),
+    *,
+    begun_at: int | None = None,
+    forks: int = 0,
+) -> list[ArrivingPartition]:
+    """Of a source that had 100 delivered offsets, and reports 60, from 7 on."""
     clock = HandClock()
     objects = FailingStore(clock)
-    topic = TopicWatermarks(topic_id=reported, low=(0,), high=(60,), stable=(60,), position=(0,))
+    topic = TopicWatermarks(topic_id=reported, low=(7,), high=(60,), stable=(60,), position=(0,))
     marks = SourceWatermarks(cluster_id="c", writer="w", observed_at=clock.at, topics={"orders": topic})
     assert Generations(objects, watermarks_prefix("data", "us")).put(1, encode_watermarks(marks))
     report = SourceReports(objects, "data").refresh(["us"])["us"]
     route = ArchivedTopic(
         region="us",
-        incarnations=[ArchivedIncarnation(incarnation=Incarnation("orders", ""))],
+        incarnations=[
+            ArchivedIncarnation(incarnation=Incarnation("orders", one)) for one in ("", "id-fork1")[: 1 + forks]
+        ],
         settings=source_settings("orders", "us.orders", region="us"),
     )
     routing = SimpleNamespace(chosen={"us.orders": [route]}, withheld=(), refused=(), unnamed=())
     found: Any = SimpleNamespace(routing=routing, catalogs={})
     clients: Any = SimpleNamespace(objects=objects, config=SimpleNamespace(s3=SimpleNamespace(prefix="data")))
     delivered = IngressPartition(
-        key=CheckpointKey(SourcePartition("us", "orders", 0), "us.orders"),
+        key=CheckpointKey(SourcePartition("us", "orders", 0, "id-fork1" if forks else ""), "us.orders"),
         configured=True,
-        checkpoint=Checkpoint(100, "id", HandClock().at),
+        checkpoint=Checkpoint(100, "id", HandClock().at, begun_at=begun_at),
         archive_start=0,
         archive_end=100,
         parked=None,
@@ -93,6 +102,18 @@ def test_a_topic_of_one_id_or_of_an_unknown_one_is_the_one_that_is_reported() ->
         found = partitions(claimed, reported)
         assert [(str(one.source), one.missing) for one in found] == [("us/orders/0", 0)]
         assert plan(found).problems == []
+
+
+@pytest.mark.parametrize(
+    ("begun_at", "expected"), [(None, None), (0, None), (7, None), (8, OffsetRange(7, 7)), (50, OffsetRange(7, 49))]
+)
+def test_what_the_source_holds_before_where_delivery_began_is_never_here(
+    begun_at: int | None, expected: OffsetRange | None
+) -> None:
+    [one] = partitions("id", "id", begun_at=begun_at)
+    assert one.never_here == expected
+    [again] = partitions("id", "id", begun_at=begun_at, forks=1)
+    assert again.never_here is None, "the path before the fork has it"
 
 
 def test_what_lacks_a_segment_is_not_complete() -> None:

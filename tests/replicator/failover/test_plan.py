@@ -163,6 +163,23 @@ def test_a_group_that_an_operator_holds_behind_its_place_is_not_ahead(here: int 
     assert done.problems == named
 
 
+def test_what_a_group_had_yet_to_read_before_the_begin_of_the_archive_is_named() -> None:
+    """Egress began at the end of the log, and the group was behind: it went on at the begin, as if exactly there."""
+    state = replace(partition(50, 50, 50), never_here=OffsetRange(10, 29))
+    found = plan(state, {"behind": 20, "first": 3, "at": 30, "later": 40})
+    assert {group: (one.verdict, one.unread) for group, [one] in found.groups.items()} == {
+        "behind": (GroupVerdict.PARTIAL, 10),
+        "first": (GroupVerdict.PARTIAL, 20),
+        "at": (GroupVerdict.EXACT, 0),
+        "later": (GroupVerdict.EXACT, 0),
+    }
+    assert (
+        "group behind in us/orders/0: partial: 10 offsets that it had yet to read lie before 30, where delivery began, "
+        "and are not here"
+    ) in found.problems
+    assert left_over(found.groups) == ()
+
+
 def test_a_group_that_was_left_and_has_no_position_now_stays_left() -> None:
     """A broker that does not know its destination for a moment would end the failover without it."""
     found = plan(partition(5, 5, 5), {"g": 3}).groups
