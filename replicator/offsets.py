@@ -132,14 +132,19 @@ class TranslatedOffsets:
             topic_ids=ClaimedTopicIds(clients.control),
         )
 
-    def of_group(self, group: str, at: datetime | None = None) -> Sequence[TranslatedOffset]:
-        """Where the group stood at the source at that time; None: by the newest snapshot. Raises TargetError when no
-        snapshot has the group, StoreUnavailable."""
-        snapshot = self._snapshot(at)
+    def of_group(
+        self, group: str, at: datetime | None = None, *, on_problem: Callable[[str], None] = lambda _: None
+    ) -> Sequence[TranslatedOffset]:
+        """Where the group stood at the source at that time; None: by the newest snapshot. `on_problem`: why it may have
+        stood elsewhere. Raises TargetError when no snapshot has the group, StoreUnavailable."""
+        snapshot = self._snapshot(at, on_problem)
         if group not in snapshot.groups:
             when = f"the snapshot of {snapshot.observed_at.isoformat(timespec='seconds')}"
             why = snapshot.unreadable.get(group) or snapshot.unsupported.get(group) or "it has no offset there"
             raise TargetError(f"group {group} is not in {when} of {self.region}: {why}")
+        if group in snapshot.unreadable:
+            as_of = snapshot.groups[group].as_of or snapshot.observed_at
+            on_problem(f"its offsets are those of {as_of.isoformat(timespec='seconds')}: {snapshot.unreadable[group]}")
         one = replace(snapshot, groups={group: snapshot.groups[group]})
         found = [self._known(position) for position in self.positions(one)]
         if not found:
@@ -266,10 +271,16 @@ class TranslatedOffsets:
     def _delivered(self) -> DeliveredTopics:
         return DeliveredTopics.of(self.region, self.routes.values(), self.topic_ids.of)
 
-    def _snapshot(self, at: datetime | None) -> GroupSnapshot:
+    def _snapshot(self, at: datetime | None, on_problem: Callable[[str], None]) -> GroupSnapshot:
         objects, prefix = self.clients.objects, self.clients.config.s3.prefix
         if at is None:
-            report = GroupReports(objects, prefix).refresh([self.region]).get(self.region)
+            reports = GroupReports(objects, prefix)
+            report = reports.refresh([self.region]).get(self.region)
+            problem = reports.problems.get(self.region)
+            if report is None and problem:
+                raise TargetError(problem)
+            if problem:
+                on_problem(problem)
             if report is None:
                 raise TargetError(
                     f"no snapshot of the consumer groups of {self.region} has arrived in this bucket: does egress "
@@ -283,6 +294,8 @@ class TranslatedOffsets:
                 f"no snapshot of the consumer groups of {self.region} is as old as {at.isoformat()}"
                 + ("" if first is None else f"; the first one is of {first.isoformat(timespec='seconds')}")
             )
+        for problem in found.problems:
+            on_problem(f"another snapshot may have been the last one by then: {problem}")
         return found.value
 
     @staticmethod

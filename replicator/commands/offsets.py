@@ -15,6 +15,7 @@ from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
     ConfigFile,
+    complain,
     group,
     load_config,
     print_json,
@@ -63,7 +64,8 @@ def translate(
 
     With --from a source region, its offsets to those of this cluster; with --from this region and --to a source, back.
     --apply commits for a group that is inactive here. With --rewind or --at the group is then held: groups.sync does
-    not move it until `replicator offsets release`. Exit code 3 when an offset is not known, or was not committed.
+    not move it until `replicator offsets release`. Exit code 3 when an offset is not known, is of an earlier
+    time, or was not committed.
     """
     from replicator.offsets import TranslatedOffsets
     from replicator.services.clients import Clients
@@ -74,6 +76,7 @@ def translate(
     if group_id is None and (apply or at is not None):
         raise typer.BadParameter("--apply and --at are about a group: give --group")
     moment = None if at is None else instant(at)
+    problems: list[str] = []
     with Clients(load_config(config)) as clients:
         here, other = clients.config.region, to if from_ == clients.config.region else from_
         if other is None or here not in (from_, to or here):
@@ -84,7 +87,7 @@ def translate(
                 raise typer.BadParameter("--apply and --at need --from a source region")
             found = _from_here(clients, translated, group_id, offset or [])
         elif group_id is not None:
-            found = translated.of_group(group_id, moment)
+            found = translated.of_group(group_id, moment, on_problem=problems.append)
         else:
             found = [one for topic, n, at_ in map(_given, offset or []) for one in translated.to_here(topic, n, at_)]
         found = translated.with_times(found)
@@ -103,7 +106,9 @@ def translate(
             print_text("nothing was committed: --apply does that")
         if hold and any(map(_is_done, outcomes.values())):
             print_text(f"held: groups.sync leaves it here until `replicator offsets release --group {group_id}`")
-    if any(not one.is_known for one in found) or any(not _is_done(one) for one in outcomes.values()):
+    for problem in problems:
+        complain(f"! group {group_id} may have stood elsewhere: {problem}")
+    if problems or any(not one.is_known for one in found) or any(not _is_done(one) for one in outcomes.values()):
         raise typer.Exit(DIFFERENCES)
 
 
