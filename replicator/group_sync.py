@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from formats.errors import TargetError
 from infra.archive.group_reports import GroupReports
@@ -43,7 +44,8 @@ def group_decisions(clients: Clients, now: datetime) -> Sequence[GroupDecisions]
     config = clients.config
     if config.ingress is None or not config.groups.sync:
         return []
-    arrived = GroupReports(clients.objects, config.s3.prefix).refresh(list(config.ingress.regions))
+    reports = GroupReports(clients.objects, config.s3.prefix)
+    arrived = reports.refresh(list(config.ingress.regions))
     if not arrived:
         return []
     try:
@@ -54,7 +56,7 @@ def group_decisions(clients: Clients, now: datetime) -> Sequence[GroupDecisions]
     for region, report in sorted(arrived.items()):
         try:
             positions = TranslatedOffsets.open(clients, region).positions(report.snapshot)
-            is_newest = report.is_newest
+            is_newest = partial(reports.is_still_newest, region, report)
             groups = target.sync(by_group(positions), now, dry_run=True, region=region, is_newest=is_newest)
         except TargetError as error:
             found.append(GroupDecisions(region=region, problem=str(error)))

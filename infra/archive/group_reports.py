@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from formats.control.group_snapshot import GroupSnapshot
+from formats.control.keys import groups_prefix
+from infra.archive.generations import Generations
 from infra.archive.last_good import LastGood, groups_in
 from infra.archive.source_reports import SourceHeartbeats
 from infra.contracts.storage import ObjectStore
@@ -52,6 +54,14 @@ class GroupReports:
                 as_of = max(snapshot.observed_at, confirmed or snapshot.observed_at)
                 found[region] = GroupReport(snapshot, number, as_of, is_newest=region not in self.problems)
         return found
+
+    def is_still_newest(self, region: str, report: GroupReport) -> bool:
+        """Whether no snapshot was stored after it, by one LIST. Raises StoreUnavailable."""
+        if not report.is_newest:
+            return False
+        return Generations(self.objects, groups_prefix(self.prefix, region)).newest(report.generation) == (
+            report.generation
+        )
 
     @property
     def problems(self) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from formats.messages.mirrormaker import MirrorCheckpoint, OffsetSync
 from ingress.groups.positions import GroupPosition
@@ -20,10 +20,13 @@ def checkpoint_id(one: MirrorCheckpoint) -> CheckpointId:
 
 
 def due_checkpoints(
-    positions: Iterable[GroupPosition], written: Mapping[CheckpointId, MirrorCheckpoint], *, is_newest: bool = True
+    positions: Iterable[GroupPosition],
+    written: Mapping[CheckpointId, MirrorCheckpoint],
+    *,
+    is_newest: Callable[[], bool] = lambda: True,
 ) -> Iterator[MirrorCheckpoint]:
     """`written`: the newest of each that is in the topic. `is_newest`: False of positions by an older snapshot than
-    there is, whose lower offsets are no resets."""
+    there is, whose lower offsets are no resets; asked when there is one."""
     for position in positions:
         if position.downstream is None:
             continue
@@ -40,9 +43,9 @@ def due_checkpoints(
             yield checkpoint
 
 
-def _is_news(before: MirrorCheckpoint, now: MirrorCheckpoint, *, is_newest: bool) -> bool:
+def _is_news(before: MirrorCheckpoint, now: MirrorCheckpoint, *, is_newest: Callable[[], bool]) -> bool:
     if now.upstream_offset < before.upstream_offset:
-        return is_newest
+        return is_newest()
     return now.downstream_offset >= before.downstream_offset and now != before
 
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache, partial
 
 from formats.errors import ReplicatorError, TargetError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
@@ -116,7 +117,7 @@ class GroupRound:
                 self._forget(flow)
         try:
             if self.target is not None:
-                some, is_newest = by_group(positions), arrived.is_newest
+                some, is_newest = by_group(positions), partial(self.reports.is_still_newest, flow.region, arrived)
                 decisions = dict(self.target.sync(some, self.now(), region=flow.region, is_newest=is_newest))
         except ReplicatorError as error:
             problems.append(str(error))
@@ -158,7 +159,8 @@ class GroupRound:
             for key, one in tables.checkpoints.read().items()
             if not lookup.ends_before(TopicPartition(one.topic, one.partition), one.downstream_offset)
         }
-        return tables.checkpoints.write(due_checkpoints(positions, written, is_newest=arrived.is_newest))
+        is_newest = cache(partial(self.reports.is_still_newest, flow.region, arrived))  # asked after the topic was read
+        return tables.checkpoints.write(due_checkpoints(positions, written, is_newest=is_newest))
 
 
 def by_group(positions: Sequence[GroupPosition]) -> Mapping[str, Sequence[GroupPosition]]:

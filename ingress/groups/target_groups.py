@@ -14,7 +14,7 @@ commit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -58,18 +58,20 @@ class TargetGroups:
         *,
         dry_run: bool = False,
         region: str | None = None,
-        is_newest: bool = True,
+        is_newest: Callable[[], bool] = lambda: True,
     ) -> Mapping[str, Sequence[SyncDecision]]:
         """What was decided, by group. `dry_run`: nothing is written. `region`: of the source on whose behalf this is
         done; None: an operator decides, also after a failover. `is_newest`: False of positions by an older snapshot
-        than there is, whose lower offsets are no resets. Raises BrokerUnavailable, and TargetError when the ledger may
-        not be read or written; a group that may not be read or written is decided as UNKNOWN_STATE."""
-        allow_rewind = self.allow_rewind and is_newest
+        than there is, whose lower offsets are no resets; asked where groups may be moved back. Raises
+        BrokerUnavailable, and TargetError when the ledger may not be read or written; a group that may not be read or
+        written is decided as UNKNOWN_STATE."""
         owned = self.ledger.read()
         if held := _why_held(owned, region):
             return _failed_over(positions, held)
         asked = {group: self.pool.submit(self._current, group, some) for group, some in sorted(positions.items())}
         found = {group: future.result() for group, future in asked.items()}
+        # last: no process has followed a newer one until then, and what one commits later is noticed before the commit
+        allow_rewind = self.allow_rewind and is_newest()
         planned = self._planned(positions, found, owned, allow_rewind=allow_rewind)
         if not dry_run and any(map(_to_write, planned.values())):
             # read again after the offsets were: a hold or a failover is recorded before the offsets that it is about

@@ -3,7 +3,7 @@ nothing else up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,6 +15,7 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.messages.map_key import MapKey
 from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import Committed, TopicPartition
+from infra.contracts.internal_topics import PartitionPages
 from ingress.groups.flows import group_flows
 from ingress.groups.round import RegionReport
 from ingress.groups.translation import Exactness
@@ -138,6 +139,26 @@ def test_an_older_snapshot_than_the_one_that_was_followed_is_no_reset_at_the_sou
     world.run(process, "us")
     assert world.committed() == {"billing": {where: Committed(5, "note")}}
     assert world.checkpoints("us") == {"billing": (105, 5, "note")}
+
+
+def test_a_round_that_was_overtaken_takes_its_snapshot_for_no_reset(world: Regions) -> None:
+    """The partition has moved to another process, which has followed a newer snapshot, while this one read the map."""
+    world.publish("us", billing=105)
+    slow, quick = (world.process(allow_rewind=True) for _ in range(2))
+    read = world.offset_map.read
+
+    def overtaken() -> Mapping[MapKey, PartitionPages]:
+        world.offset_map.read = read  # type: ignore[method-assign]
+        world.publish("us", billing=107)
+        world.run(quick, "us")
+        return read()
+
+    slow.retention = None
+    world.offset_map.read = overtaken  # type: ignore[method-assign]
+    world.run(slow, "us")
+    where = TopicPartition("us.orders", 0)
+    assert world.committed() == {"billing": {where: Committed(7, "note")}}
+    assert world.checkpoints("us") == {"billing": (107, 7, "note")}
 
 
 def test_what_has_not_changed_is_not_written_again(world: Regions) -> None:
