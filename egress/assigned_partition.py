@@ -18,7 +18,7 @@
     postpone    ask then    seek then             ask then              ask then
     seek        -           seek pending          -                     -
     seek_done   -           no seek pending       -                     -
-    set_uploads of earlier  -                     of what is Abandoned  of what is Abandoned
+    set_uploads of earlier  -                     of what is Abandoned  of what is Abandoned or Contested
 
 `-`: the event does not occur, or changes nothing. `Ask` means looking up the start offset. Records that were read but
 are not all stored are a `Remainder`, until `reopen` or `begin`:
@@ -26,8 +26,8 @@ are not all stored are a `Remainder`, until `reopen` or `begin`:
     Storing     sealed segments are stored and committed as usual; the lookup waits until none is in flight
     Abandoned   only uploads in flight finish, since the rest is lost or may be of another log; the lookup waits for
                 them
-    Contested   the archive holds segments that contradict the records, or are damaged; the lookup asks at once whether
-                they are gone, or can be decoded now
+    Contested   the archive holds segments that contradict the records, or are damaged; only uploads in flight finish,
+                and the lookup, which asks whether those segments are gone, or can be decoded now, waits for them
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Contested:
     session: ReadSession
     segments: tuple[Segment, ...]  # stored segments that differ from what was read
     are_damaged: bool = False  # one of them cannot be decoded: a good copy in its place is as good as none
+    is_uploading: bool = True  # uploads of other segments that were in flight then are not finished
 
 
 Remainder = Storing | Abandoned | Contested
@@ -158,11 +159,11 @@ class AssignedPartition:
     def is_storing(self) -> bool:
         """Whether segments are still being stored, including those read before the broker refused the partition."""
         match self.remainder:
-            case None | Contested():
+            case None:
                 return False
             case Storing(session=session):
                 return session.core.in_flight > 0
-            case Abandoned(is_uploading=is_uploading):
+            case Abandoned(is_uploading=is_uploading) | Contested(is_uploading=is_uploading):
                 return is_uploading
             case remainder:
                 assert_never(remainder)
@@ -254,12 +255,14 @@ class AssignedPartition:
             self.state = replace(self.state, seek=None, seek_at=None)
 
     def set_uploads(self, *, are_under_way: bool) -> None:
-        """Whether uploads of an abandoned remainder, or of an earlier assignment, are still in flight."""
+        """Whether uploads of an abandoned or contested remainder, or of an earlier assignment, are still in flight."""
         match self.state:
             case Locating(is_uploading=True):
                 self.state = replace(self.state, is_uploading=are_under_way)
             case Draining(remainder=Abandoned() as remainder) | Stopped(remainder=Abandoned() as remainder):
                 self.state = replace(self.state, remainder=replace(remainder, is_uploading=are_under_way))
+            case Stopped(remainder=Contested() as contested) as stopped:
+                self.state = replace(stopped, remainder=replace(contested, is_uploading=are_under_way))
             case _:
                 pass
 

@@ -239,7 +239,7 @@ class EgressController:
             self._assignment.forget(partitions)
 
     def _storing(self, assigned: AssignedPartition) -> bool:
-        if isinstance(assigned.remainder, Abandoned):
+        if isinstance(assigned.remainder, Abandoned | Contested):
             assigned.set_uploads(are_under_way=self.parts.builder.uploading(assigned.source))
         return assigned.is_storing
 

@@ -166,6 +166,40 @@ def lose_cut_and_turn(world: World, process: Process) -> None:
         process.later()
 
 
+def test_so_is_one_before_a_segment_that_is_contested(world: World) -> None:
+    """What contests it is removed while an earlier segment is still uploaded."""
+    process = joined(world)
+    process.uploads.holding = True
+    world.produce(P, 10)
+    process.turn(2)
+    world.peek.store(CONTESTING, BytesIO(b"PAR1 not really PAR1"), 20)
+    world.objects.before["put_new"] = lambda _: contest_and_cut(world, process)
+    process.uploads.run_next()
+    for _ in range(3):
+        settle(process)
+        process.later(40)
+    assert world.ranges(P) == [(0, 4)]
+    assert world.values(P) == [b"value-%d" % n for n in range(5)]
+    assert forks(world) == [(2, 5)]
+    assert "which ends at 2 now" in stop_reason(process)
+
+
+CONTESTING = Segment(source(P), 0, OffsetRange(5, 9))
+
+
+def contest_and_cut(world: World, process: Process) -> None:
+    """While [0,4] is uploaded."""
+    process.uploads.run_next()  # [5,9]
+    process.turn()
+    assert "corrupt segment" in stop_reason(process)
+    world.peek.delete_many([CONTESTING])
+    cut(world, 2, 2)
+    process.uploads.holding = False
+    for _ in range(3):
+        process.later(40)
+        process.turn(4)
+
+
 def cut_and_turn(world: World, process: Process) -> None:
     cut(world, 2, 9)
     process.turn(4)

@@ -175,7 +175,8 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
     def see_uploads(self, are_under_way: bool) -> None:
         before = self.assigned.is_storing
         self.assigned.set_uploads(are_under_way=are_under_way)
-        assert self.assigned.is_storing == (are_under_way if self.remainder is Abandoned and self.session else before)
+        is_waited_for = self.session is not None and self.remainder in (Abandoned, Contested)
+        assert self.assigned.is_storing == (are_under_way if is_waited_for else before)
 
     @rule()
     def create_the_topic_again(self) -> None:
