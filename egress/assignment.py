@@ -21,6 +21,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.busy import BusyValues
+from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY, Backoff
@@ -86,7 +87,9 @@ class Assignment:
     def begin(self, assigned: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
         self.health.resumed(str(assigned.source))
         self._by_source.pop(assigned.source, None)  # may be of another archive path
-        was_stopped = bool(assigned.stopped)
+        was_stopped, before = bool(assigned.stopped), assigned.session
+        if answer.source != assigned.source or (before and answer.start.next_offset > before.core.committable):
+            self._forget_rereading(assigned)
         session = assigned.begin(answer, settings)
         self._by_source[assigned.source] = assigned
         if was_stopped:  # else no count changes: with thousands of partitions, counting at each begin takes long
@@ -138,6 +141,12 @@ class Assignment:
             "partition_waits",
             extra=assigned.fields | {log_fields.REASON: why, log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
         )
+
+    def _forget_rereading(self, assigned: AssignedPartition) -> None:
+        """What was read again and again, or compared in vain, is not read any more."""
+        assigned.failures = 0
+        assigned.failing.succeeded(Attempt.COMPARISON)
+        self.health.solved(assigned.rereading)
 
     def _count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self.partitions))

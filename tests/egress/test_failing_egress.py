@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from formats.errors import TargetError
-from formats.segment import Segment
+from formats.segment import OffsetRange, Segment
 from infra.contracts.cluster import Committed, TopicPartition
 from tests.egress.two_partitions import Make
-from tests.egress.world import Process, World
+from tests.egress.world import Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 
 P = TopicPartition("t", 0)
@@ -169,3 +169,34 @@ def test_a_question_about_a_stored_segment_that_stays_refused_is_a_problem_all_t
     assert problems(process) == {}
     assert process.stopped == {}
     assert world.position(P) == 5
+
+
+def fails_until_it_is_a_problem(world: World) -> Process:
+    process = world.process()
+    process.join()
+    world.objects.away = {"put_new"}
+    world.produce(P, 5)
+    later(process, 60)
+    assert "in a row" in problems(process)["a/t/0 read again"]
+    return process
+
+
+def test_what_is_gone_at_the_source_is_not_read_again(make: Make) -> None:
+    """Nothing follows in the log that could be stored."""
+    world = make(rule("t", on_gap="record"), partitions=1)
+    process = fails_until_it_is_a_problem(world)
+    world.broker.trim(P, 5)
+    world.objects.away = set()
+    later(process, 120)
+    assert world.position(P) == 5
+    assert [list(world.control_peek.gaps.ranges(source(P)))] == [[OffsetRange(0, 4)]]
+    assert problems(process) == {}
+
+
+def test_what_was_read_of_a_topic_that_was_created_again_is_not_read_again(world: World) -> None:
+    process = fails_until_it_is_a_problem(world)
+    world.broker.recreate("t", partitions=1)
+    world.objects.away = set()
+    later(process, 120)
+    assert world.position(P) == 0
+    assert problems(process) == {}
