@@ -46,6 +46,8 @@ class Alarms:
                 self.assignment.stop(assigned, alarm, blames_target=True, by_failures=True)
             case StopReason(by_failures=True) if not alarm:
                 self.assignment.resume(assigned)
+            case StopReason(by_failures=True):
+                self.assignment.fails(assigned, alarm)
             case _:
                 pass
 

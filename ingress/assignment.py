@@ -145,6 +145,12 @@ class Assignment:
         self.health.stopped(str(assigned.delivery_target.source), reason)
         self.count()
 
+    def fails(self, assigned: AssignedPartition, reason: str) -> None:
+        """The reason of a stop by failures, as of the last one. Neither logged nor noted, since it may be another one
+        with each attempt."""
+        assigned.stop(reason, by_failures=True)
+        self.health.stopped(str(assigned.delivery_target.source), reason)
+
     def resume(self, assigned: AssignedPartition) -> None:
         if assigned.stop_reason is not None:
             assigned.resume()

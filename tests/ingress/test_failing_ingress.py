@@ -73,6 +73,21 @@ def test_any_failure_that_lasts_makes_the_process_unready(kind: FailureKind) -> 
     assert (world.offsets(C), process.ready) == (numbers((0, 9)), True)
 
 
+def test_the_last_failure_is_the_one_that_is_named() -> None:
+    """The operator has to mend what fails now, not what failed at first."""
+    world = World()
+    process = delivered(world)
+    world.put(5, 9)
+    for second in range(160):
+        world.target.fail_next(C, code="TIMED_OUT" if second < 80 else "NO_RIGHT")
+        process.later(1, turns=1)
+        if second == 79:
+            assert "TIMED_OUT" in process.stopped[NAME]
+    assert "NO_RIGHT" in process.stopped[NAME]
+    assert "TIMED_OUT" not in process.stopped[NAME]
+    assert world.target.edits.count("park") == 1
+
+
 def test_what_failed_and_is_gone_is_no_failure_any_more() -> None:
     world = World()
     process = delivered(world)
