@@ -93,7 +93,7 @@ def _flows(properties: Mapping[str, str], keys: Sequence[ScopedKey]) -> list[tup
 
 def _enabled(keys: Sequence[ScopedKey]) -> Iterator[tuple[str, bool]]:
     """Of each scope. What is not understood raises ValueError: without it flows may be on that are meant to be off."""
-    for key in keys:
+    for key in sorted(keys, key=lambda key: key.is_of_today):
         if key.name == "enabled":
             try:
                 yield key.scope, truth(key.value)

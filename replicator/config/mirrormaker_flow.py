@@ -1,6 +1,7 @@
 """One flow of a MirrorMaker 2 configuration: every key that it reads is mapped, ignored or refused. Pure.
 
-A key of a flow (`a->b.topics`) beats one of its target cluster (`b.topics`), which beats one of all (`topics`).
+A key of a flow (`a->b.topics`) beats one of its target cluster (`b.topics`), which beats one of all (`topics`). Each
+beats an old spelling, of whatever scope.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class FlowImport:
     def imported(self) -> ImportedFlow:
         self.clients = {alias: ClientProperties(alias) for alias in (self.source, self.target)}
         ours = ("", self.target, f"{self.source}{FLOW}{self.target}")
-        last = {key.name: key for scope in ours for key in self.keys if key.scope == scope and key.is_setting}
+        narrower_last = [key for scope in ours for key in self.keys if key.scope == scope and key.is_setting]
+        last = {key.name: key for key in sorted(narrower_last, key=lambda key: key.is_of_today)}
         if (separator := last.get("replication.policy.separator")) is not None:
             self.properties.separator = separator.value.strip()
         for key in self.keys:

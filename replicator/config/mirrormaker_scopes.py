@@ -23,6 +23,11 @@ class ScopedKey:
         return MASK if is_secret(self.text) or "jaas" in self.text else self.value
 
     @property
+    def is_of_today(self) -> bool:
+        """Whether it is spelled as today: of two spellings MirrorMaker 2 takes that one, wherever it stands."""
+        return self.text == self.name or self.text.endswith(f".{self.name}")
+
+    @property
     def is_setting(self) -> bool:
         """Whether it is one of MirrorMaker 2's own properties, and none of a client."""
         return rule_of(self.name) is not None

@@ -146,6 +146,22 @@ def test_the_narrower_key_wins() -> None:
     assert [treated(flow, key) for key in ("topics", "b.topics", "a->b.topics")] == ["ignored", "ignored", "mapped"]
 
 
+@pytest.mark.parametrize("scope", ["", "b.", "a->b."])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_todays_spelling_beats_an_old_one(scope: str, *, is_last: bool) -> None:
+    """As in MirrorMaker 2. What the other excludes would cross."""
+    lines = ["topics.exclude = secret.*", f"{scope}topics.blacklist = noise.*"]
+    flow = only(*(reversed(lines) if is_last else lines))
+    assert flow.settings["exclude"] == ["^secret.*"]
+    assert treated(flow, f"{scope}topics.blacklist") is Treatment.IGNORED
+    assert only(f"{scope}topics.blacklist = noise.*").settings["exclude"] == ["^noise.*"]
+
+
+def test_a_flow_that_is_off_in_todays_spelling_is_off() -> None:
+    with pytest.raises(ValueError, match="enables no flow"):
+        imported("clusters = a, b\na->b.enabled = false\na->b.enable = true\n")
+
+
 def test_only_enabled_flows_are_imported() -> None:
     def names(text: str) -> list[str]:
         return [one.name for one in imported(text).flows]
