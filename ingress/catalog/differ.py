@@ -74,6 +74,7 @@ class GrowTopic:
     name: str
     before: int
     partitions: int
+    topic_id: str
 
     def __str__(self) -> str:
         return f"grow {self.name} from {self.before} to {self.partitions} partitions"
@@ -180,7 +181,7 @@ def _differences(
         text = f"has {here.partitions} partitions, {topic.source} has {topic.partitions}; topics never shrink"
         yield Drift(topic.name, text)
     if here.partitions < topic.partitions and is_ours:
-        yield GrowTopic(topic.name, here.partitions, topic.partitions)
+        yield GrowTopic(topic.name, here.partitions, topic.partitions, here.topic_id)
     elif here.partitions < topic.partitions:
         yield Drift(
             topic.name,

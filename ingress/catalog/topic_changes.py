@@ -1,4 +1,8 @@
-"""Makes one change of a plan in this cluster, and writes down before it what has to be known after a crash."""
+"""Makes one change of a plan in this cluster, and writes down before it what has to be known after a crash.
+
+Kafka changes topics by name, and a plan of thousands takes minutes: the id is compared as late as possible, since a
+topic that somebody created again meanwhile is not ours. The next plan compares it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,9 @@ class TopicChanges:
         refused = ""
         try:
             match change:
-                case GrowTopic(name, _, partitions):
+                case GrowTopic() | ChangeConfigs() if not self._is_the_same(change):
+                    return ""
+                case GrowTopic(name, _, partitions, _):
                     with durable(Step.GROW_TOPIC):
                         self.catalog_admin.grow(name, partitions)
                 case ChangeConfigs(name, configs, topic_id):
@@ -53,14 +59,16 @@ class TopicChanges:
         """Its ACLs first: those of a topic that is gone are never compared. The ledger keeps its entry, without which
         the intent to create it would count as open again."""
         self.acls.forget(change.name)
-        # Kafka's client deletes by name: the id is compared as late as possible
-        here = self.admin.describe([change.name]).get(change.name)
-        if here is None or here.topic_id != change.topic_id:
+        if not self._is_the_same(change):
             return ""
         with durable(Step.DELETE_TOPIC):
             self.catalog_admin.delete_topic(change.name)
         log.warning("destination_deleted", extra={log_fields.DESTINATION: change.name, log_fields.REASON: str(change)})
         return ""
+
+    def _is_the_same(self, change: GrowTopic | ChangeConfigs | DeleteTopic) -> bool:
+        here = self.admin.describe([change.name]).get(change.name)
+        return here is not None and here.topic_id == change.topic_id
 
     def _record(self, name: str, topic_id: str, configs: Collection[str]) -> None:
         """Before they are set: one of ours that the ledger does not have would count as an operator's."""

@@ -8,10 +8,12 @@ from typing import Literal
 
 import pytest
 
+from formats.control.catalog import CatalogTopic
 from formats.control.keys import catalog_prefix, watermarks_prefix
 from formats.messages.ledger import Failover, FailoverPhase
 from infra.archive.generations import Generations
 from infra.contracts.cluster import TopicPartition
+from infra.settings.current import Current
 from ingress.catalog.acl_applier import principals_of
 from ingress.routing.archived import kept_like_sources
 from tests.formats.policies.user_policies import FailsForNow
@@ -202,6 +204,26 @@ def test_a_recreated_destination_is_no_longer_ours() -> None:
     world.broker.recreate("copy")
     world.admin.settings["copy"] = {}
     follow(process, 3)
+    assert world.admin.settings["copy"] == {}
+
+
+@pytest.mark.parametrize("wanted", [source_topic(configs={"segment.bytes": "1000"}), source_topic(partitions=4)])
+def test_a_topic_that_is_recreated_while_others_are_changed_is_not_altered(wanted: CatalogTopic) -> None:
+    """A plan of thousands of topics takes minutes, and Kafka changes topics by name."""
+    world = World()
+    world.publish_catalog(source_topic())
+    delivered(world)
+    world.publish_catalog(wanted)
+    found = world.finder().find()
+    applier = world.applier(Current(world.settings), lambda _: {})
+    kept = kept_like_sources({name: one.routes for name, one in found.destinations.items()})
+    plan = applier.plan(kept, found.catalogs, world.target.checkpoints)
+    assert len(plan.topics.changes) == 1
+    world.broker.recreate("copy")
+    world.admin.settings["copy"] = {}
+    before = world.admin.describe(["copy"])
+    assert not applier.apply(plan).problems
+    assert world.admin.describe(["copy"]) == before
     assert world.admin.settings["copy"] == {}
 
 

@@ -43,7 +43,7 @@ def test_an_absent_topic_is_created_with_its_configs() -> None:
 
 def test_a_topic_of_ours_grows_and_another_is_reported() -> None:
     small = replace(HERE, partitions=1)
-    assert plan(WANTED, small).changes == (GrowTopic("a.orders", 1, 3),)
+    assert plan(WANTED, small).changes == (GrowTopic("a.orders", 1, 3, small.topic_id),)
     for owned in ({}, {"a.orders": "an earlier id"}):
         found = plan(WANTED, small, owned)
         assert found.changes == ()
@@ -170,7 +170,7 @@ def test_applied_once_nothing_is_left_and_only_what_is_ours_is_altered(
                 made = {n: ConfigValue(value, ConfigSource.TOPIC) for n, value in configs_.items()}
                 after[name] = ActualTopic(name=name, topic_id="new", partitions=partitions, configs=made)
                 owned[name] = "new"
-            case GrowTopic(name, before, partitions):
+            case GrowTopic(name, before, partitions, _):
                 assert owned[name] == here[name].topic_id
                 assert before == here[name].partitions < partitions
                 after[name] = replace(after[name], partitions=partitions)
