@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from replicator.console.markup import Content, Markup, content, element, fragment
-from replicator.console.texts import ago, count, moment
+from replicator.console.texts import age, ago, count, moment
 
 PAGES = (
     ("overview", "/", "Overview"),
@@ -68,6 +68,9 @@ def _freshness(page: Mapping[str, Any]) -> Markup:
         state = element(
             "p", "Read ", moment(page["refreshed_at"]), f", in {page['refresh_seconds']:.1f} s.", class_="fresh"
         )
+    if page["late_seconds"] is not None:
+        late = f"No answer for {age(page['late_seconds'])}: a cluster or the bucket is slow, or away."
+        failed.insert(0, element("p", late, class_="stale", role="status"))
     return fragment(state, failed)
 
 

@@ -52,12 +52,13 @@ class LiveState:
         self._reader, self._clock = reader, clock
         self._maps = SegmentMaps(max_age)
         self.state = reader.first()
+        self.reading_since: datetime | None = None
         self.history = LagHistory()
         self.runs: Sequence[CompactionRun] = ()
 
     def refresh(self) -> timedelta:
         """Returns how long it took."""
-        began = self._clock.now()
+        began = self.reading_since = self._clock.now()
         state = self._reader.refresh(self.state)
         # an answer that is an error refers to itself by its traceback, and to its client: without this, the client's
         # threads and connections stay for many refreshes
@@ -70,6 +71,7 @@ class LiveState:
         if state.compaction.value is not None and not state.compaction.error:
             self.runs = observed_runs(self.runs, state.compaction.value.running, now)
         self.state = state  # one assignment: a page shows one state
+        self.reading_since = None
         for name, error in _errors(state):
             log.warning("not_refreshed", extra={log_fields.OPERATION: name, log_fields.ERROR: error})
         return self._clock.now() - began

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote
@@ -36,6 +36,8 @@ _ASSETS: Mapping[str, Response] = {
 }
 """Read once: they are parts of the program."""
 LONGEST_SEARCH = 300
+LATE, LATE_TIMES = timedelta(minutes=1), 3
+"""A reading that takes longer, and so many times as long as the last one, may never end."""
 _VIEWS = {
     "overview": topic_views.overview_view,
     "topics": topic_views.topics_view,
@@ -56,6 +58,10 @@ class ConsoleSource(Protocol):
 
     @property
     def state(self) -> ConsoleState: ...
+
+    @property
+    def reading_since(self) -> datetime | None:
+        """When the reading under way began; None: none is."""
 
     @property
     def history(self) -> LagHistory: ...
@@ -87,6 +93,7 @@ class ConsoleSite:
         as_json = _wants_json(request.header("accept"), query)
         if page is None:
             return _not_found(path, as_json=as_json)
+        page = {**page, "late_seconds": self._late_seconds(now)}
         if as_json:
             return Response(200, JSON, json.dumps(page, separators=(",", ":")).encode() + b"\n")
         title, body = _view(page)
@@ -115,6 +122,13 @@ class ConsoleSite:
                 return job_pages.proofs_page(state, now, asked)
             case _:
                 return None
+
+    def _late_seconds(self, now: datetime) -> float | None:
+        """How long a reading has been under way that takes unusually long; None: there is none."""
+        if (since := self.source.reading_since) is None:
+            return None
+        usual = timedelta(seconds=self.source.state.refresh_seconds)
+        return round((now - since).total_seconds(), 1) if now - since > max(LATE, usual * LATE_TIMES) else None
 
     def _partition(self, state: ConsoleState, now: datetime, where: PartitionKey) -> ConsolePage | None:
         """Segments are asked for only of a partition that exists: no request makes the console list anything else."""

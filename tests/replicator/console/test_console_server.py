@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -117,6 +117,19 @@ def test_the_same_state_as_json() -> None:
         _, headers, body = ask(where, "/topics/us/orders.created", Accept="application/json")
     assert headers["content-type"] == "application/json; charset=utf-8"
     assert json.loads(body)["topic"] == "orders.created"
+
+
+def test_a_reading_is_known_while_it_is_under_way() -> None:
+    class Watched(GivenStates):
+        def refresh(self, before: ConsoleState) -> ConsoleState:
+            seen.append(live.reading_since)
+            return super().refresh(before)
+
+    seen: list[datetime | None] = []
+    clock = HandClock()
+    live = LiveState(Watched([small_state()]), clock, timedelta(seconds=30))
+    live.refresh()
+    assert (seen, live.reading_since) == ([clock.now()], None)
 
 
 def test_segments_are_listed_once_for_many_requests() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -52,6 +52,7 @@ class Given:
     is_listed: bool = True
     samples: int = 30
     wanted: list[PartitionKey] = field(default_factory=list)
+    reading_since: datetime | None = None
 
     def __post_init__(self) -> None:
         for at, lags in GivenStates([], samples=self.samples).earlier_lags(self.state.rows):
@@ -87,6 +88,18 @@ def test_an_address_has_html_and_json(path: str) -> None:
     joiner = "&" if "?" in path else "?"
     assert dict(parsed.attributes).get("href") == f"{path}{joiner}format=json"  # the last link
     assert json.loads(answer(given, f"{path}{joiner}format=json", "text/html").body) == page(given, path)
+
+
+@pytest.mark.parametrize(
+    ("under_way", "usual", "late"),
+    [(timedelta(seconds=40), 1.0, None), (timedelta(minutes=10), 1.0, 600.0), (timedelta(minutes=10), 300.0, None)],
+)
+def test_a_reading_that_does_not_end_is_named(under_way: timedelta, usual: float, late: float | None) -> None:
+    """Nothing of it is an error, and the page would show the state of then for ever."""
+    given = Given(state=replace(small_state(), refresh_seconds=usual), reading_since=NOW - under_way)
+    assert page(given, "/")["late_seconds"] == late
+    text = answer(given, "/", "text/html").body.decode()
+    assert ("No answer for 10m: a cluster or the bucket is slow, or away." in text) == (late is not None)
 
 
 @pytest.mark.parametrize(
