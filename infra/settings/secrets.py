@@ -11,7 +11,9 @@ Path = tuple[str | int, ...]
 ProblemSink = Callable[[Path, str], None]
 
 # matches dotted and underscored names, but not "sasl.oauthbearer.token.endpoint.url"
-_SECRET = re.compile(r"secret|passw(?:or)?d|passphrase|(?:^|[._])token$|private\.key|key\.pem$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|passw(?:or)?d|passphrase|(?:^|[._])token$|private\.key|key\.pem$|keystore\.key$|user\.info$", re.IGNORECASE
+)
 _NOT_SECRET = re.compile(r"(?:location|path|url|file)$", re.IGNORECASE)
 
 _REFERENCE = re.compile(r"\$?\$\{([^}]*)\}?")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from formats.incarnation import LEGAL_NAME
 from infra.settings.field import region_name
-from infra.settings.secrets import MASK, is_secret
+from infra.settings.secrets import MASK, is_secret, without_credentials
 from replicator.config.mirrormaker_clients import ClientProperties
 from replicator.config.mirrormaker_file import Finding, ImportedFlow, SideSetting
 from replicator.config.mirrormaker_keys import CLIENT_KEYS, KeyRule, Treatment
@@ -191,7 +191,7 @@ class _Import:
 
     def _take_property(self, clients: ClientProperties, role: str, name: str, value: str) -> None:
         key = f"{FILES[role]}: {name}"
-        shown = MASK if is_secret(name) or "jaas" in name else value
+        shown = MASK if is_secret(name) or "jaas" in name else without_credentials(value)
         rule = rule_of(name)
         if rule is None:
             self._found(key, shown, _R, "is no property of a Kafka client")

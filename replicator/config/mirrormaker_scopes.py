@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from infra.settings.secrets import MASK, is_secret
+from infra.settings.secrets import MASK, is_secret, without_credentials
 from replicator.config.flows_form import ARROW as FLOW
 from replicator.config.mirrormaker_keys import SPELLINGS, rule_of
 from replicator.config.mirrormaker_mistyped import DECISIVE
@@ -20,7 +20,7 @@ class ScopedKey:
 
     @property
     def shown(self) -> str:
-        return MASK if is_secret(self.text) or "jaas" in self.text else self.value
+        return MASK if is_secret(self.text) or "jaas" in self.text else without_credentials(self.value)
 
     @property
     def is_of_today(self) -> bool:

@@ -474,6 +474,23 @@ def test_secrets_become_variables() -> None:
     assert "hidden" not in "".join([file.text, source, target, *(one.text for one in file.flows[0].findings)])
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a.ssl.keystore.key = -----BEGIN PRIVATE KEY-----hidden",
+        "b.producer.ssl.keystore.key = -----BEGIN PRIVATE KEY-----hidden",
+        "value.converter.basic.auth.user.info = me:hidden",
+        "value.converter.schema.registry.url = https://me:hidden@registry:8081",
+        "nothing.of.that.name = https://me:hidden@registry:8081",
+    ],
+)
+def test_no_comment_has_a_secret(line: str) -> None:
+    """What is ignored or refused is written into the file, and to standard error, with its value."""
+    file = imported(FLOW + line)
+    assert line.partition(" ")[0] in file.text
+    assert "hidden" not in "".join([file.text, *(one.text for flow in file.flows for one in flow.findings)])
+
+
 class TestStores:
     TYPE = ("b.ssl.truststore.location = /x/ca.pem", "b.ssl.truststore.type = PEM")
 
