@@ -80,7 +80,7 @@ def _group(group: Group, rows: Sequence[Row], found: Snapshot) -> str:
     parts = [
         f"{_count(group.members, 'process', 'processes')} in {group.name}" if group.members else "NO PROCESS RUNS",
         _count(len(rows), "partition", "partitions"),
-        f"{sum(row.behind for row in rows):,} behind",
+        f"{'at least ' if any(row.is_least for row in rows) else ''}{sum(row.behind for row in rows):,} behind",
     ]
     if rates:
         parts.append(f"{sum(rates):,.0f}/s")
@@ -127,7 +127,7 @@ def _cells(row: Row) -> Sequence[str]:
     return (
         row.flow,
         row.name if row.partitions == 1 else f"{row.name} ({row.partitions})",
-        f"{row.behind:,}",
+        "-" if row.is_least and not row.behind else f"{row.behind:,}",
         "-" if row.rate is None else f"{row.rate:,.0f}",
         "" if row.oldest is None else format_age(row.oldest),
         left,

@@ -31,6 +31,7 @@ class Row:
     state: str = ""  # what an operator should see: parked, gaps, an open transaction
     rate: float | None = None  # offsets per second since the reading before; None: there is none
     partitions: int = 1
+    is_least: bool = False  # more may be behind: the end of the source's log is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ def delivery_rows(status: IngressStatus, lags: Iterable[PartitionLag]) -> Iterat
             position=p.next_offset or 0,
             oldest=timedelta(seconds=seconds) if seconds is not None and behind else None,
             state=_state(p),
+            is_least=lag is None or lag.records is None,
         )
     for one in status.not_arrived:
         yield Row(
@@ -157,4 +159,5 @@ def _joined(flow: FlowName, name: str, rows: Sequence[Row]) -> Row:
         rate=sum(rates) if rates else None,
         state="; ".join(dict.fromkeys(row.state for row in rows if row.state)),
         partitions=sum(row.partitions for row in rows),
+        is_least=any(row.is_least for row in rows),
     )

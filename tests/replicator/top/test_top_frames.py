@@ -164,6 +164,23 @@ def test_what_has_not_arrived_has_a_row_and_nothing_is_complete() -> None:
     assert complete_as_of(lags[:1]) == world.clock.at
 
 
+def test_what_is_not_known_to_be_behind_is_not_0() -> None:
+    """No watermarks have arrived, and all that is stored here is delivered."""
+    world = World(source_settings())
+    world.broker.create("copy", partitions=1)
+    world.put(0, 9)
+    world.set_checkpoint(10)
+    group = Group(flow=FlowName.DELIVER, name="replicator.ingress", members=1)
+    found = Snapshot(region="b", at=NOW, groups=[group], rows=list(delivery_rows(world.status(), world.lags())))
+    shown = lines(found=found)
+    assert shown[1] == "deliver  1 process in replicator.ingress, 1 partition, at least 0 behind"
+    assert "a/t/0 -> copy       -       -" in shown[4]
+    assert "at least" in lines(TopView(by_topic=True), found)[1]
+    world.beat(world.publish_watermarks(10))
+    known = replace(found, rows=list(delivery_rows(world.status(), world.lags())))
+    assert lines(found=known)[1].endswith("1 partition, 0 behind")
+
+
 def test_rates_are_of_two_readings() -> None:
     later = replace(FOUND, at=NOW + timedelta(seconds=4), rows=[row(ROWS[0].name, 0, 120), row("new", 1, 50)])
     rated = with_rates(later, FOUND)
