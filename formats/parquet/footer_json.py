@@ -10,14 +10,14 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from awscrt import checksums
 
-from formats.codec import dump
+from formats.codec import dump, parse_time
 from formats.errors import CorruptSegment, MalformedKey
 from formats.footer import STREAMS, Digest, SchemaIds, SegmentFooter, SegmentOrigin, Stream
+from formats.int_range import INT64_MAX, INT64_MIN
 from formats.records.digest import combine
 from formats.segment import format_key, parse_key
 
@@ -109,13 +109,13 @@ def _decode(value: dict[str, Any]) -> Decoded:
     footer = SegmentFooter(
         segment=parse_key("", value["segment"]),
         origin=_decode_origin(value["origin"], value["fidelity"]),
-        count=value["count"],
-        first_offset=value["first_offset"],
-        last_offset=value["last_offset"],
-        raw_bytes=value["raw_bytes"],
-        largest_record_bytes=value["largest_record_bytes"],
-        min_timestamp_ms=value["min_timestamp_ms"],
-        max_timestamp_ms=value["max_timestamp_ms"],
+        count=_number(value["count"]),
+        first_offset=_number_or_none(value["first_offset"]),
+        last_offset=_number_or_none(value["last_offset"]),
+        raw_bytes=_number(value["raw_bytes"]),
+        largest_record_bytes=_number(value["largest_record_bytes"]),
+        min_timestamp_ms=_number_or_none(value["min_timestamp_ms"], INT64_MIN),
+        max_timestamp_ms=_number_or_none(value["max_timestamp_ms"], INT64_MIN),
         digest=_decode_digest(value["count"], value["digest"]),
         keyless_count=_decode_keyless(value.get("keyless_count"), value["count"]),
         schema_ids=_decode_schema_ids(value["schema_ids"]) if "schema_ids" in value else None,
@@ -124,15 +124,17 @@ def _decode(value: dict[str, Any]) -> Decoded:
     return Decoded(footer, tuple(map(_unpack, _ROW_GROUP.iter_unpack(packed))))
 
 
-def _decode_keyless(keyless_count: int | None, count: int) -> int | None:
-    if keyless_count is not None and not 0 <= keyless_count <= count:
-        raise ValueError(f"{keyless_count} of {count} records without a key")
-    return keyless_count
+def _decode_keyless(keyless_count: object, count: int) -> int | None:
+    if keyless_count is None:
+        return None
+    if (keyless := _number(keyless_count)) > count:
+        raise ValueError(f"{keyless} of {count} records without a key")
+    return keyless
 
 
 def _decode_schema_ids(value: dict[str, Any]) -> SchemaIds:
     return SchemaIds(
-        sampled=int(value["sampled"]), carrying=int(value["carrying"]), ids=tuple(int(one) for one in value["ids"])
+        sampled=_number(value["sampled"]), carrying=_number(value["carrying"]), ids=tuple(map(_number, value["ids"]))
     )
 
 
@@ -146,6 +148,9 @@ def _contradiction(decoded: Decoded, *, has_row_groups: bool) -> str:
         return ""
     if not 0 < footer.count <= last - first + 1:
         return f"{footer.count} records with offsets {first} to {last}"
+    low, high = footer.min_timestamp_ms, footer.max_timestamp_ms
+    if low is not None and high is not None and low > high:
+        return f"timestamps {low} to {high}"
     if first not in footer.offsets or last not in footer.offsets:
         return f"offsets {first} to {last} outside of {footer.offsets}"
     if has_row_groups:
@@ -175,20 +180,31 @@ def _encode_origin(origin: SegmentOrigin) -> dict[str, Any]:
     }
 
 
-def _decode_origin(value: dict[str, Any], fidelity: str) -> SegmentOrigin:
+def _decode_origin(value: dict[str, Any], fidelity: object) -> SegmentOrigin:
     return SegmentOrigin(
-        topic_id=value["topic_id"],
-        cluster_id=value["cluster_id"],
-        source_partition_count=value["source_partition_count"],
-        isolation_level=value["isolation_level"],
-        last_leader_epoch=value["last_leader_epoch"],
-        catalog_generation=value["catalog_generation"],
-        created_at=datetime.fromisoformat(value["created_at"]),
-        writer=value["writer"],
+        topic_id=_text(value["topic_id"]),
+        cluster_id=_text(value["cluster_id"]),
+        source_partition_count=_number_or_none(value["source_partition_count"]),
+        isolation_level=_text(value["isolation_level"]),
+        last_leader_epoch=_number_or_none(value["last_leader_epoch"]),
+        catalog_generation=_number_or_none(value["catalog_generation"]),
+        created_at=parse_time(value["created_at"]),
+        writer=_text(value["writer"]),
         role=_text(value.get("role", "")),
         created_by=_text(value.get("created_by", "")),
-        fidelity=fidelity,
+        fidelity=_text(fidelity),
     )
+
+
+def _number(value: object, low: int = 0, high: int = INT64_MAX) -> int:
+    """What others calculate with: of another type, it would end more than the reading of this segment."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{value!r} is no whole number from {low} to {high}")
+    return value
+
+
+def _number_or_none(value: object, low: int = 0) -> int | None:
+    return None if value is None else _number(value, low)
 
 
 def _text(value: object) -> str:
@@ -199,7 +215,8 @@ def _text(value: object) -> str:
 
 def _decode_digest(count: int, value: dict[str, str]) -> Digest:
     parts = [value[name].split(":") for name in STREAMS]
-    return Digest(count=count, streams=tuple(Stream(int(crc, 16), int(length)) for crc, length in parts))
+    streams = tuple(Stream(_number(int(crc, 16), high=2**64 - 1), _number(int(length))) for crc, length in parts)
+    return Digest(count=count, streams=streams)
 
 
 def _unpack(numbers: tuple[int, ...]) -> RowGroup:

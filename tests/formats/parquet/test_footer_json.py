@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from formats.errors import CorruptSegment
-from formats.footer import SegmentFooter, SegmentOrigin
+from formats.footer import STREAMS, SegmentFooter, SegmentOrigin
 from formats.parquet import footer_json as footers
 from formats.records.digest import EMPTY
 from tests.formats.sample_records import BARE, ORIGIN, segment
@@ -102,3 +102,44 @@ def test_bad_fields_under_a_good_checksum(change: dict[str, Any]) -> None:
     assert footers.decode("x", signed()).footer == FOOTER
     with pytest.raises(CorruptSegment):
         footers.decode("x", signed(**change))
+
+
+NUMBERS = ["count", "first_offset", "last_offset", "raw_bytes", "largest_record_bytes", "min_timestamp_ms"]
+OF_ORIGIN = ["topic_id", "cluster_id", "source_partition_count", "isolation_level", "last_leader_epoch", "writer"]
+
+
+@pytest.mark.parametrize("bad", ["5", 1.5, float("inf"), 2**63, True, [], {}, -(2**63) - 1])
+@pytest.mark.parametrize("field", [*NUMBERS, "max_timestamp_ms", "keyless_count"])
+def test_a_fact_of_another_type_is_corrupt_and_no_error_of_who_calculates_with_it(field: str, bad: object) -> None:
+    with pytest.raises(CorruptSegment):
+        footers.decode("x", signed(**{field: bad}))
+
+
+@pytest.mark.parametrize("bad", [1.5, True, [], {}])
+@pytest.mark.parametrize("field", [*OF_ORIGIN, "catalog_generation", "created_at"])
+def test_an_origin_of_another_type_is_corrupt(field: str, bad: object) -> None:
+    origin = json.loads(footers.encode(FOOTER))["origin"]
+    with pytest.raises(CorruptSegment):
+        footers.decode("x", signed(origin=origin | {field: bad}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fidelity": 5},
+        {"schema_ids": {"sampled": float("inf"), "carrying": 1, "ids": [7]}},
+        {"schema_ids": {"sampled": 1, "carrying": 1, "ids": [float("inf")]}},
+        {"digest": dict.fromkeys(STREAMS, "-1:5")},
+        {"digest": dict.fromkeys(STREAMS, f"{2**64:x}:5")},
+        {"digest": dict.fromkeys(STREAMS, "1:-5")},
+    ],
+)
+def test_facts_out_of_their_range_are_corrupt(change: dict[str, Any]) -> None:
+    with pytest.raises(CorruptSegment):
+        footers.decode("x", signed(**change))
+
+
+def test_a_time_without_a_zone_is_corrupt() -> None:
+    origin = json.loads(footers.encode(FOOTER))["origin"]
+    with pytest.raises(CorruptSegment, match="no time zone"):
+        footers.decode("x", signed(origin=origin | {"created_at": "2026-03-04T05:06:07"}))
