@@ -21,7 +21,7 @@ from formats.footer import SegmentFooter, SegmentOrigin
 from formats.parquet import footer_json as footers
 from formats.parquet.compression_level import FAST, level_by_sample
 from formats.parquet.footer_json import RowGroup
-from formats.parquet.reader import open_parquet, seal
+from formats.parquet.reader import METADATA_LIMIT_BYTES, open_parquet, seal
 from formats.records.digest import EMPTY, combine, digest_of
 from formats.records.gather import gathered
 from formats.records.schema import SCHEMA
@@ -168,6 +168,11 @@ class ParquetSegmentWriter:
         self._sink.hold()  # the seal goes in front of the metadata, and is a CRC of it
         encoder.close()
         tail = self._sink.release()
+        if len(tail) > METADATA_LIMIT_BYTES:
+            raise ValueError(
+                f"{segment} has {len(self._row_groups)} row groups, whose metadata of {len(tail)} bytes no reader "
+                "takes: raise row_group_bytes and row_group_records, or batch_size of the compaction job"
+            )
         self._sink.write(seal(tail))
         self._sink.write(tail)
         return footer

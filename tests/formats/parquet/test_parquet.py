@@ -154,6 +154,17 @@ def test_metadata_larger_than_the_first_read_is_read_completely() -> None:
     assert read(fmt, stored, segment(0, 599)) == (records, footer)
 
 
+def test_metadata_that_no_reader_takes_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tens of thousands of row groups: it would be stored, and be a corrupt segment for ever."""
+    for module in ("reader", "writer"):
+        monkeypatch.setattr(f"formats.parquet.{module}.METADATA_LIMIT_BYTES", 65_536)
+    records = sample_rows(600)
+    stored, footer = write(ParquetFormat(row_group_records=50), [[batch_of(records)]], segment(0, 599))
+    assert read(ParquetFormat(), stored, segment(0, 599)) == (records, footer)
+    with pytest.raises(ValueError, match=r"row groups, whose metadata .* raise row_group_bytes"):
+        write(ParquetFormat(row_group_records=5), [[batch_of(records)]], segment(0, 599))
+
+
 def test_short_reads_and_short_writes_are_continued() -> None:
     records = sample_rows(50)
     sink = HalfSink()
