@@ -1,7 +1,7 @@
 """Restores the schemas of a source region into a registry, with the same ids.
 
     bucket ── generation in force ──┐
-    registry ── what it holds ──────┴──> plan ──> IMPORT ──> register ──> soft-delete ──> READWRITE
+    registry ── what it holds ──────┴──> plan ──> IMPORT ──> register ──> soft-delete ──> the mode as before
 
 Each write may be repeated, and the plan is made of what the registry holds: after a crash anywhere the same command
 goes on. A subject that a crash left in mode IMPORT is set back by the next run.
@@ -68,13 +68,14 @@ class SchemaRestore:
         modes = {subject: self.registry.mode(subject) for subject in _subjects(plan)}
         try:
             self._write(plan)
+            # before the modes: a subject that is READONLY again takes no level
+            for subject, level in sorted(plan.subject_compatibility.items()):
+                self._set_compatibility(level, subject)
         except RegistryRefused:  # perhaps for good: no producer can register anything in mode IMPORT
             with suppress(RegistryRefused, RegistryUnavailable):
                 self._end_import(modes)
             raise
         self._end_import(modes)
-        for subject, level in sorted(plan.subject_compatibility.items()):
-            self._set_compatibility(level, subject)
 
     def _write(self, plan: SchemaPlan) -> None:
         for subject in _subjects(plan):
@@ -90,13 +91,25 @@ class SchemaRestore:
         """Also of subjects of an earlier run that a crash ended. `modes`: those before; an operator may have made a
         subject READONLY."""
         for subject in sorted(self.source.subjects):
-            if self.registry.mode(subject) == IMPORT:
-                before = modes.get(subject)
-                self._set_mode(subject, READWRITE if before in {None, IMPORT} else before)
+            if self.registry.mode(subject) != IMPORT:
+                continue
+            before = modes.get(subject)
+            if before is None or before == IMPORT:
+                self._unset_mode(subject)
+            else:
+                self._set_mode(subject, before)
 
     def _set_compatibility(self, level: str, subject: str | None = None) -> None:
         with durable(Step.SET_COMPATIBILITY):
             self.registry.set_compatibility(level, subject)
+
+    def _unset_mode(self, subject: str) -> None:
+        """Else a registry that is made READONLY, or imports from elsewhere, would go on taking schemas of it."""
+        try:
+            with durable(Step.SET_SCHEMA_MODE):
+                self.registry.unset_mode(subject)
+        except RegistryRefused:  # an earlier version
+            self._set_mode(subject, READWRITE)
 
     def _set_mode(self, subject: str, mode: str) -> None:
         with durable(Step.SET_SCHEMA_MODE):

@@ -39,6 +39,10 @@ class SchemaRegistry(SchemaReader, Protocol):
     def set_mode(self, subject: str, mode: str) -> None:
         """Also of a subject that has schemas."""
 
+    def unset_mode(self, subject: str) -> None:
+        """The mode of the registry is that of the subject again. Raises RegistryRefused, too, when the registry cannot
+        do that: an earlier version."""
+
     def register(self, version: SubjectVersion, schema: Schema) -> None:
         """Register a schema with its version and its id; the subject is in mode IMPORT. Raises RegistryRefused also
         when the registry has given it another id."""

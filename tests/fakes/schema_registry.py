@@ -52,6 +52,7 @@ class FakeRegistry:
     requests: list[str] = field(default_factory=list)
     has_one_id_for_a_schema: bool = False  # refuses a second one: Confluent's, in some versions
     ignores_ids: bool = False  # gives ids of its own in mode IMPORT, too: Apicurio Registry 3.3.3
+    keeps_modes: bool = False  # has no request that removes the mode of a subject: an earlier version
     hides_deleted_subjects: bool = False  # lists versions of a deleted subject, and shows none: Apicurio Registry 3.3.3
 
     def add(
@@ -136,6 +137,8 @@ class FakeRegistry:
                 self.level = body["compatibility"]
                 return body
             case "PUT", ["config", subject]:
+                if self.modes.get(subject) == "READONLY":
+                    raise Refused(422, 42205, f"Subject {subject} is in read-only mode")
                 self.levels[subject] = body["compatibility"]
                 return body
             case "GET", ["mode", subject]:
@@ -145,6 +148,9 @@ class FakeRegistry:
                     raise Refused(422, 42205, "Cannot import since found existing subjects")
                 self.modes[subject] = body["mode"]
                 return body
+            case "DELETE", ["mode", subject] if not self.keeps_modes:
+                self._own(self.modes, subject, NO_MODE)
+                return {"mode": self.modes.pop(subject)}
         raise Refused(404, 404, "HTTP 404 Not Found")
 
     def _subject(self, subject: str, *, deleted: bool) -> dict[int, SubjectVersion]:

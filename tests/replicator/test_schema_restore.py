@@ -90,7 +90,7 @@ def test_everything_is_there_with_the_same_ids() -> None:
     plan = restore(snapshot_of(source), target)
     assert [one.id for one in plan.register].index(90) < [one.id for one in plan.register].index(40)
     assert snapshot_of(target).has_same_content(snapshot_of(source))
-    assert set(target.modes.values()) == {"READWRITE"}
+    assert not target.modes, "that of the registry, whatever it becomes"
     again = restore(snapshot_of(source), target)
     assert again.is_empty
     assert again.present == 5
@@ -156,7 +156,7 @@ def test_what_is_refused_leaves_no_subject_in_mode_import() -> None:
     target.schemas[77] = Schema(text='"of others"')  # meanwhile
     with pytest.raises(RegistryRefused, match="Overwrite new schema with id 77"):
         work.run(plan)
-    assert set(target.modes.values()) == {"READWRITE"}
+    assert not target.modes
 
 
 def test_a_schema_that_is_there_with_another_id_is_registered_first() -> None:
@@ -186,8 +186,10 @@ def test_a_subject_that_an_operator_protects_stays_protected() -> None:
     target.modes["orders-value"] = "READONLY"
     source.add("orders-value", '"double"')
     source.add("archive-value", '"double"')
+    source.levels["orders-value"] = "NONE"  # which a registry refuses of a subject that is READONLY
     restore(snapshot_of(source), target)
-    assert (target.modes["orders-value"], target.modes["archive-value"]) == ("READONLY", READWRITE)
+    assert target.modes == {"orders-value": "READONLY"}
+    assert target.levels["orders-value"] == "NONE"
 
 
 def test_a_registry_that_gives_ids_of_its_own_gets_no_further_schema() -> None:
@@ -195,7 +197,13 @@ def test_a_registry_that_gives_ids_of_its_own_gets_no_further_schema() -> None:
     with pytest.raises(RegistryRefused, match="registered with id 1, not with"):
         restore(snapshot_of(source_registry()), target)
     assert len(target.schemas) == 1
-    assert set(target.modes.values()) == {"READWRITE"}
+    assert not target.modes
+
+
+def test_a_registry_that_keeps_the_mode_of_a_subject_is_written_to_again() -> None:
+    target = FakeRegistry(keeps_modes=True)
+    restore(snapshot_of(source_registry()), target)
+    assert set(target.modes.values()) == {READWRITE}
 
 
 def test_new_versions_follow_into_a_registry_that_has_the_earlier_ones() -> None:

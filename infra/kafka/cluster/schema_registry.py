@@ -96,6 +96,9 @@ class RestSchemaRegistry:
     def set_mode(self, subject: str, mode: str) -> None:
         self._request("PUT", f"{_of('/mode', subject)}?force=true", {"mode": mode})
 
+    def unset_mode(self, subject: str) -> None:
+        self._request("DELETE", _of("/mode", subject))
+
     def register(self, version: SubjectVersion, schema: Schema) -> None:
         body: dict[str, Any] = {"schema": schema.text, "id": version.id, "version": version.version}
         if schema.type != AVRO:

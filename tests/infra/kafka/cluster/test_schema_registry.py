@@ -84,6 +84,9 @@ def test_a_schema_is_registered_with_its_version_and_its_id(fake: FakeRegistry, 
             registry.register(version, schema)
         registry.set_mode(version.subject, READWRITE)
         assert registry.mode(version.subject) == READWRITE
+        for _ in range(2):
+            registry.unset_mode(version.subject)
+        assert registry.mode(version.subject) is None
         assert registry.version(version.subject, version.version) == (version.id, schema)
     registry.set_mode("order", IMPORT)  # also of a subject with schemas
     registry.delete(SubjectVersion(subject="order", version=2, id=71))
