@@ -25,7 +25,7 @@ EXPRESSION_SIGN = "^"
 OURS = "replicator."  # what names of our own topics and groups begin with
 
 
-def compiled(text: str) -> re.Pattern[str]:
+def _compile(text: str) -> re.Pattern[str]:
     """Raises ValueError, also where Python only warns that the meaning of an expression may change."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -47,7 +47,7 @@ class TopicPattern:
 
     def __post_init__(self) -> None:
         if self.is_expression:
-            object.__setattr__(self, "_expression", compiled(self.text))
+            object.__setattr__(self, "_expression", _compile(self.text))
             return
         object.__setattr__(self, "_expression", None)
         self._check_name()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from formats.topic_selection import NameMatcher, compiled
+from formats.topic_selection import NameMatcher
 
 UseDefaults = Literal["target", "source"]
 
@@ -88,13 +88,20 @@ class ConfigFilter:
     _compiled: Sequence[re.Pattern[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_compiled", tuple(map(compiled, self.exclude)))
+        object.__setattr__(self, "_compiled", tuple(map(_compile, self.exclude)))
 
     def crosses(self, name: str) -> bool:
         """Raises PluginFailed."""
         if name in KEEPS_TIMESTAMPS or any(one.fullmatch(name) is not None for one in self._compiled):
             return False
         return self.refused is None or not self.refused.matches(name)
+
+
+def _compile(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{expression!r} is not an expression: {error}") from error
 
 
 def wanted_configs(
