@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.errors import MalformedEvent
+from formats.segment import PARTITIONS
 
 ForeignPosition = tuple["ForeignPartition", int]  # partition, next offset
 Record = tuple[bytes | None, bytes | None]  # key, value
@@ -72,10 +73,17 @@ def connect_position(key: bytes, value: bytes) -> ForeignPosition | None:
         _connector, where = json.loads(key)
         if not isinstance(where, dict) or where.keys() != {"cluster", "topic", "partition"}:
             return None
-        partition = ForeignPartition(str(where["cluster"]), str(where["topic"]), int(where["partition"]))
-        return partition, int(json.loads(value)["offset"]) + 1
-    except (ValueError, KeyError, TypeError) as error:
+        partition = _whole_number(where["partition"], 0, PARTITIONS - 1)
+        copied = _whole_number(json.loads(value)["offset"], -1, 2**63 - 2)  # -1: nothing yet
+        return ForeignPartition(str(where["cluster"]), str(where["topic"]), partition), copied + 1
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MalformedEvent(f"not an offset of Kafka Connect: {key[:200]!r} = {value[:200]!r} ({error})") from error
+
+
+def _whole_number(value: object, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{value!r} is no whole number from {low} to {high}")
+    return value
 
 
 def ancestor_highest(records: Iterable[Record]) -> Mapping[ForeignPartition, int]:

@@ -126,6 +126,21 @@ def test_records_that_are_not_connect_offsets(key: bytes, value: bytes) -> None:
         connect_position(key, value)
 
 
+@pytest.mark.parametrize("offset", [b"-2", b"1.5", b'"7"', b"true", b"null", b"1e400", str(2**63 - 1).encode()])
+def test_an_offset_that_is_none_is_no_position(offset: bytes) -> None:
+    """A seed of it would be a position that no log has."""
+    assert connect_position(connect("c", 1)[0], b'{"offset":-1}') == (WHERE, 0)
+    with pytest.raises(MalformedEvent, match="not an offset of Kafka Connect"):
+        connect_position(connect("c", 1)[0], b'{"offset":' + offset + b"}")
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31, 1.5, "3", True])
+def test_a_partition_that_is_none_is_no_position(partition: object) -> None:
+    key, value = connect("c", 1, cluster="eu", topic="orders", partition=partition)
+    with pytest.raises(MalformedEvent, match="not an offset of Kafka Connect"):
+        connect_position(key, value or b"")
+
+
 # --- written for them
 
 AT = datetime(2023, 11, 14, 22, 13, 20, 7, UTC)
