@@ -38,12 +38,13 @@ class SchemaObserver:
     def observe(self, before: SchemaSnapshot | None, now: datetime) -> SchemaSnapshot:
         """`before`: the generation that this one follows. Raises RegistryUnavailable, and RegistryRefused when schemas
         may not be read. A version that is listed and not shown is left out and named: it is deleted for good
-        meanwhile, or the registry hides it."""
+        meanwhile, or the registry hides it. What it hides since it is soft-deleted stays as it was before."""
         is_whole = self.whole_at is None or now >= self.whole_at + WHOLE_EVERY
-        known = {} if is_whole else _by_subject(before)
+        known_before = _by_subject(before)
+        known = {} if is_whole else known_before
         schemas: dict[int, Schema] = {}
         versions: list[SubjectVersion] = []
-        unread: list[str] = []
+        hidden: list[tuple[str, int]] = []
         # those with deleted ones first: what is registered between two requests is visible then, not deleted
         subjects = frozenset(self.registry.subjects(deleted=True))
         visible = frozenset(self.registry.subjects(deleted=False))
@@ -55,11 +56,19 @@ class SchemaObserver:
             )
             numbers = sorted({*listed, *shown})
             found = self._read(subject, numbers, known.get(subject, {}))
-            unread += (f"{subject} {version}" for version in numbers if version not in found)
+            hidden += ((subject, version) for version in numbers if version not in found)
             for version, (number, schema) in found.items():
                 schemas[number] = schema
                 gone = version not in shown
                 versions.append(SubjectVersion(subject=subject, version=version, id=number, is_deleted=gone))
+        unread: list[str] = []
+        for subject, version in hidden:
+            one = None if subject in visible else known_before.get(subject, {}).get(version)
+            # records carry its id as long as they live; another schema has it only where the registry began anew
+            if one is None or schemas.setdefault(*one) != one[1]:
+                unread.append(f"{subject} {version}")
+            else:
+                versions.append(SubjectVersion(subject=subject, version=version, id=one[0], is_deleted=True))
         levels, problems = self._levels({one.subject for one in versions})
         if unread:
             problems = {**problems, "versions": _not_shown(unread)}
@@ -69,7 +78,7 @@ class SchemaObserver:
             writer=self.writer,
             observed_at=now,
             schemas=schemas,
-            versions=tuple(versions),
+            versions=tuple(sorted(versions)),
             compatibility=levels.pop("", ""),
             subject_compatibility=levels,
             problems=problems,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from egress.catalog.schema_observer import WHOLE_EVERY, SchemaObserver
-from formats.control.schemas import SchemaSnapshot
+from formats.control.schemas import Schema, SchemaSnapshot
 from formats.errors import RegistryRefused, RegistryUnavailable
 from infra.kafka.cluster.schema_registry import RestSchemaRegistry
 from tests.examples import property_examples
@@ -153,6 +153,29 @@ def test_versions_that_are_listed_and_not_shown_are_named(place: Place) -> None:
         assert found.subjects == {"c"}
         assert list(found.problems) == ["versions"]
         assert found.problems["versions"].startswith("a 1, b 1: the registry lists them and does not show them")
+
+
+@pytest.mark.parametrize("whole_at", [T0, None])
+def test_a_version_that_is_hidden_since_it_is_soft_deleted_stays_as_it_was(
+    place: Place, whole_at: datetime | None
+) -> None:
+    """Records carry its id, and the copy is all that a target has of its schema."""
+    place.fake.hides_deleted_subjects = True
+    for subject, text in zip(SUBJECTS, TEXTS, strict=True):
+        place.fake.add(subject, text)
+    known = found = place.observe()
+    place.fake.hide("a", 1)
+    for _ in range(2):
+        found = place.observe(found, whole_at=whole_at)
+        assert found.versions == tuple(replace(one, is_deleted=one.subject == "a") for one in known.versions)
+        assert (found.schemas, found.problems) == (known.schemas, {})
+    place.fake.schemas[place.fake.subjects["a"][1].id] = Schema(text='"bytes"')
+    place.fake.add("c", '"bytes"')  # the registry began anew: the id is another schema there
+    anew = place.observe(found, whole_at=whole_at)
+    assert (set(anew.subjects), list(anew.problems)) == ({"b", "c"}, ["versions"])
+    place.fake.subjects.pop("a")
+    gone = place.observe(found, whole_at=whole_at)
+    assert (set(gone.subjects), dict(gone.problems)) == ({"b", "c"}, {})
 
 
 def test_what_is_registered_between_two_requests_is_not_deleted() -> None:
