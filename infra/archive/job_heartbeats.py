@@ -8,6 +8,7 @@ it was written by the store's clock, as a lease does: its own may have been ahea
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,13 @@ from datetime import datetime, timedelta
 
 from formats.codec import Codec
 from formats.control.keys import control_prefix
+from formats.errors import MalformedEvent
 from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
+from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
+
+log = logging.getLogger(__name__)
 
 SPAN = timedelta(minutes=10)  # that a heartbeat counts
 STALE_AFTER = timedelta(days=1)  # after this, others remove the heartbeat of a dead process
@@ -33,7 +38,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatStore:
-    """As thread safe as `objects`, whose errors it raises; MalformedEvent for an object that cannot be decoded."""
+    """As thread safe as `objects`, whose errors it raises."""
 
     objects: ObjectStore
     prefix: str
@@ -47,12 +52,21 @@ class HeartbeatStore:
         self._of(owner).remove()
 
     def all(self) -> Sequence[Heartbeat]:
-        """The latest heartbeat of each process, including dead processes."""
+        """The latest heartbeat of each process, including dead processes. Of one that cannot be decoded the jobs are
+        not known; it hides no other, and is removed like them."""
         folder = heartbeats_prefix(self.prefix, self.region)
         # in key order: of each process the last one
         written_at = {item.key[: item.key.rindex("/") + 1]: item.modified_at for item in self.objects.list(folder)}
-        found = [(Numbered(self.objects, prefix).decoded(decode), at) for prefix, at in written_at.items()]
+        found = [(self._decoded(prefix, at), at) for prefix, at in written_at.items()]
         return [replace(one, until=min(one.until, at + SPAN)) for one, at in found if one is not None]
+
+    def _decoded(self, prefix: str, written_at: datetime) -> Heartbeat | None:
+        try:
+            return Numbered(self.objects, prefix).decoded(decode)
+        except MalformedEvent as error:
+            owner = prefix[:-1].rpartition("/")[2]
+            log.warning("heartbeat_not_readable", extra={log_fields.ERROR: str(error)})
+            return Heartbeat(owner=owner, jobs=(), until=written_at + SPAN)
 
     def sweep(self, now: datetime) -> None:
         """Remove heartbeats of processes that died long ago."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from datetime import timedelta
+from io import BytesIO
 
 from compaction.heartbeat import sending_heartbeats
 from infra.archive.compaction_runs import CompletedRuns
-from infra.archive.job_heartbeats import STALE_AFTER, Heartbeat, HeartbeatStore
+from infra.archive.job_heartbeats import STALE_AFTER, Heartbeat, HeartbeatStore, heartbeats_prefix
 from infra.archive.lease import is_dead
 from infra.local.waiting import wait_until
 from replicator.config import CompactionSettings
@@ -95,6 +96,24 @@ def test_old_heartbeats_are_removed_by_the_next_process() -> None:
     with sending_heartbeats(heartbeats(archive), "next:1:word", [], archive):
         left = {"late:1:word", "next:1:word"}
         assert wait_until(lambda: {one.owner for one in heartbeats(archive).all()} == left, SOON)
+
+
+def test_a_damaged_heartbeat_hides_no_other_and_is_removed_like_them() -> None:
+    """`status` had no compaction any more, its quarantine included, until a person removed the object."""
+    archive = Archive()
+    key = f"{heartbeats_prefix(PREFIX, 'eu-1')}old:1:word/{1:020d}"
+    archive.memory.put_new(key, BytesIO(b"{}"), 2)
+    archive.time += timedelta(minutes=1)
+    heartbeats(archive).beat(Heartbeat(owner="host:1:word", jobs=("nightly",), until=archive.time + SPAN))
+    assert [(one.owner, one.jobs) for one in seen(archive).processes] == [
+        ("host:1:word", ("nightly",)),
+        ("old:1:word", ()),
+    ]
+    archive.time += SPAN - timedelta(seconds=1)
+    assert [one.owner for one in seen(archive).processes] == ["host:1:word"]
+    archive.time += STALE_AFTER
+    heartbeats(archive).sweep(archive.time)
+    assert [one.owner for one in heartbeats(archive).all()] == ["host:1:word"]
 
 
 def test_an_unavailable_store_delays_nothing() -> None:
