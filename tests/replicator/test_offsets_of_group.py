@@ -92,7 +92,7 @@ def test_offsets_that_were_read_with_the_snapshot_need_no_word(stored: Snapshots
         assert stored.problems == []
 
 
-def test_offsets_of_an_earlier_time_are_said_to_be(stored: Snapshots) -> None:
+def test_offsets_of_an_earlier_time_are_named(stored: Snapshots) -> None:
     """They were shown, and committed, as those of now."""
     stored.put(5, T0 + HOUR, read_at=T0)
     for at in (None, T0 + 2 * HOUR):

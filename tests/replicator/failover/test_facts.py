@@ -169,7 +169,7 @@ def test_a_snapshot_before_the_newest_is_not_taken_for_the_newest() -> None:
         assert problem.startswith("the newest snapshot of consumer groups of us cannot be read")
 
 
-def test_without_a_snapshot_that_can_be_read_it_is_not_said_that_none_has_arrived() -> None:
+def test_a_snapshot_that_cannot_be_read_is_not_one_that_has_not_arrived() -> None:
     objects = FailingStore(HandClock())
     assert Generations(objects, groups_prefix("data", "us")).put(1, b"of a newer program")
     sources = knows(objects)

@@ -145,7 +145,7 @@ def test_a_group_that_is_used_in_the_moment_of_its_commit_is_left() -> None:
     [(None, GroupVerdict.HELD), (1, GroupVerdict.HELD), (3, GroupVerdict.AHEAD), (4, GroupVerdict.AHEAD)],
 )
 def test_a_group_that_an_operator_holds_behind_its_place_is_not_ahead(here: int | None, expected: GroupVerdict) -> None:
-    """It was said to be further here, and once the failover was done no line and no exit code named it."""
+    """It counted as further here, and once the failover was done no line and no exit code named it."""
     state = partition(5, 5, 5)
     held = sync_plan(
         [position("g", 3, 5)],
