@@ -40,16 +40,18 @@ class ForkedMap:
     first_target: int | None  # of the records of the new path; None: none is here yet
     has_contested: bool  # the old path has records here from `begin` on
 
+    def is_after(self, source: int) -> bool:
+        """Whether the offset is one of the new path: until that has a record here, all that it has comes later."""
+        return self.first_target is not None and source >= self.begin
+
     def target_of(self, source: int) -> Translation:
         return self.targets_of((source,))[0]
 
     def targets_of(self, sources: Iterable[int]) -> Sequence[Translation]:
         asked = list(sources)
-        if self.first_target is None:  # they will come after all that is here
-            return self.before.targets_of(asked)
-        after = iter(self.after.targets_of([one for one in asked if one >= self.begin]))
-        before = iter(self.before.targets_of([one for one in asked if one < self.begin]))
-        return [next(after) if one >= self.begin else self._of_old_path(next(before)) for one in asked]
+        after = iter(self.after.targets_of([one for one in asked if self.is_after(one)]))
+        before = iter(self.before.targets_of([one for one in asked if not self.is_after(one)]))
+        return [next(after) if self.is_after(one) else self._of_old_path(next(before)) for one in asked]
 
     def source_of(self, target: int) -> Translation:
         if self.first_target is not None and target >= self.first_target:
@@ -60,6 +62,8 @@ class ForkedMap:
         return Translation(self.begin, found.exactness)
 
     def _of_old_path(self, found: Translation) -> Translation:
+        if self.first_target is None:
+            return found
         if found.exactness is Exactness.CLAMPED:  # no record lies between its end and the new path's begin
             return self.after.target_of(self.begin)
         if found.exactness is Exactness.EXACT and self.has_contested:

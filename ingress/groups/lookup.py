@@ -77,6 +77,13 @@ class MapLookup:
             self._partitions[key] = self._opened(key)
         return self._partitions[key]
 
+    def path_of(self, key: CheckpointKey, source: int) -> CheckpointKey:
+        """The delivery that has this source offset: `key`, or that of a path before a fork."""
+        before, opened = self._forked_from(key), self.partition(key)
+        if before is None or (isinstance(opened, ForkedMap) and opened.is_after(source)):
+            return key
+        return self.path_of(before, source)
+
     def last_record(self, key: CheckpointKey) -> tuple[int, int] | None:
         """Offsets at source and target of the last record that was delivered; None when the map has none."""
         pages = self._pages(key)

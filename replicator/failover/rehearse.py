@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from formats.coverage import Gap, steps
 from formats.errors import TargetError
+from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SegmentInfo, SourcePartition
 from infra.contracts.cluster import Committed, LogEnds, TopicPartition
 from infra.contracts.internal_topics import Ledger
@@ -27,6 +28,7 @@ from infra.kafka.consumer.partition_reader import read_partition
 from infra.kafka.producer.copying import PartitionCopier
 from infra.runtime.lifecycle import Clock, Stop
 from ingress.catalog.creator import TopicCreator
+from ingress.groups.lookup import MapLookup
 from ingress.groups.positions import GroupPosition
 from replicator.failover import REHEARSAL
 from replicator.failover.drain import FailoverStopped
@@ -112,7 +114,8 @@ class Rehearsal:
         topics = self._counts({one.target.topic for one in positions})
         self._removed(topics)
         copies = self._copies(topics, positions)
-        rehearsed = [self._rehearsed(one, states.get((one.source, one.target)), copies) for one in positions]
+        lookup = facts.translated.lookup
+        rehearsed = [self._rehearsed(one, states.get((one.source, one.target)), copies, lookup) for one in positions]
         self._commit(rehearsed)
         seconds = (self.clock.now() - began).total_seconds()
         if not self.keep:
@@ -184,7 +187,11 @@ class Rehearsal:
             raise FailoverStopped("stopped: the same command begins the rehearsal anew")
 
     def _rehearsed(
-        self, position: GroupPosition, state: ArrivingPartition | None, copies: Mapping[TopicPartition, array[int]]
+        self,
+        position: GroupPosition,
+        state: ArrivingPartition | None,
+        copies: Mapping[TopicPartition, array[int]],
+        lookup: MapLookup,
     ) -> RehearsedPosition:
         copied = copies.get(position.target, array("q"))
         offset: int | None = bisect_left(copied, position.downstream or 0)
@@ -192,7 +199,8 @@ class Rehearsal:
         if offset == len(copied) == self.most:
             offset, reason = None, f"only {self.most} records of the partition were copied: see --records"
         elif offset is not None and offset < len(copied) and state is not None:
-            is_next = self._is_same(target, offset, state.source, position.upstream)
+            path = lookup.path_of(CheckpointKey(state.source, position.target.topic), position.upstream)
+            is_next = self._is_same(target, offset, path.source, position.upstream)
             reason = "" if is_next else "the record there is not the one of the source"
         return RehearsedPosition(
             group=self.prefix + position.group,

@@ -144,6 +144,18 @@ def test_a_second_fork() -> None:
         assert [opened.source_of(one).offset for one in (450, 510, 540, 610, 620)] == [450, 500, 520, 580, 580]
 
 
+def test_which_path_has_an_offset() -> None:
+    """A rehearsal compares the record there with the one of that path."""
+    paths = (OLD, 0, [(0, 0, 520)]), (NEW, 500, [(500, 520, 100)]), (NEWEST, 580, [(580, 620, 50)])
+    with lookup(*paths, high=670) as found:
+        assert [found.path_of(NEWEST, one) for one in (499, 500, 579, 580)] == [OLD, NEW, NEW, NEWEST]
+        assert found.path_of(NEW, 700) == NEW
+    with lookup(paths[0], (NEW, 500, []), high=520) as found:
+        assert found.path_of(NEW, 510) == OLD, "nothing of the new path is here"
+    with lookup(paths[0], high=520) as found:
+        assert [found.path_of(key, 510) for key in (OLD, NEW)] == [OLD, OLD]
+
+
 def test_records_before_the_fork_that_were_removed_here_are_trimmed() -> None:
     with lookup((OLD, 0, [(0, 0, 500)]), (NEW, 500, [(500, 500, 10)]), low=500, high=510) as found:
         assert found.target_of(NEW, 450) == Translation(500, TRIMMED)
