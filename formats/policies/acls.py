@@ -111,6 +111,29 @@ def _remote(binding: AclBinding, destinations: Mapping[str, Collection[str]]) ->
     return {remote for topic, found in destinations.items() if topic.startswith(prefix) for remote in found}
 
 
+def hinders(binding: AclBinding, own_principals: Collection[str]) -> bool:
+    """Whether it is a DENY of more than reading that concerns the replicator itself, by name or as everybody."""
+    is_ours = binding.principal in own_principals or binding.principal.endswith(f":{WILDCARD}")
+    return binding.permission == DENY and binding.operation != READ and is_ours
+
+
+def without_hindrances(
+    bindings: Iterable[AclBinding], own_principals: Collection[str]
+) -> tuple[frozenset[AclBinding], tuple[AclBinding, ...]]:
+    """What may be created of `bindings`, and those of topics that may not, as the replicator could not write any more.
+    Of a DENY of ALL, that of READ is left: who may not read the source may not read its copy."""
+    kept: set[AclBinding] = set()
+    left: list[AclBinding] = []
+    for binding in sorted(bindings):
+        if binding.resource_type != TOPIC or not hinders(binding, own_principals):
+            kept.add(binding)
+            continue
+        left.append(binding)
+        if binding.operation == ALL:
+            kept.add(replace(binding, operation=READ))
+    return frozenset(kept), tuple(left)
+
+
 @dataclass(frozen=True, slots=True)
 class WriteGrants:
     """The bindings of a cluster that allow writing to topics, by their patterns: asked for thousands of topics, each

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from formats.control.catalog import Catalog
 from formats.errors import TargetError
-from formats.policies.acls import LITERAL, TOPIC, AclBinding, WriteGrants, protecting
+from formats.policies.acls import LITERAL, TOPIC, AclBinding, WriteGrants, protecting, without_hindrances
 from infra.contracts.catalog import CatalogAdmin, NoAuthorizer, OtherAccessControl
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
@@ -25,6 +25,7 @@ NOT_PROTECTED = (
     "no principal is denied to write to destinations, since the replicator's own is not known: its clients have no "
     "sasl.username. Set ingress.own_principals, or protect = false"
 )
+HINDERING = "an ACL of the source that is not created here, since ingress could not write its destinations any more"
 NONE_LISTED = (
     "the cluster lists no ACL, although ingress created some: allow DESCRIBE on the cluster, or set acls = 'off'; if "
     "all were deleted on purpose, any ACL that is created by hand ends this"
@@ -56,7 +57,8 @@ class AclApplier:
             return AclPlan()
         table = self.ledger.table
         catalogs = {name: one for name, one in catalogs.items() if not table.why_held(name)}
-        desired = {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)}
+        mirrored = {one for one in desired_acls(destinations, catalogs, settings) if _is_kept(one, destinations)}
+        desired, hindering = without_hindrances(mirrored, self.own_principals)
         ours = {one for one in table.acls if _is_kept(one, destinations)}
         # bindings of groups and prefixes are of any region that topics here are from: the ledger does not say of which
         named = (one.source.partition("/") for one in table.topics.values())
@@ -64,7 +66,7 @@ class AclApplier:
         if not all(region in regions and _has_acls(catalogs, region) for region in origins):
             ours = {one for one in ours if _is_of_one_topic(one)}  # one that is not asked revokes nothing
         protected = [name for name in owned if self._is_protected(name, destinations[name])]
-        if not (desired or ours or protected):
+        if not (mirrored or ours or protected):
             return AclPlan()
         try:
             actual = self.admin.acls()
@@ -89,6 +91,7 @@ class AclApplier:
             own_principals=self.own_principals,
             are_all_known=all(_has_acls(catalogs, region) for region in sources),
         )
+        plan = replace(plan, unprotected=(*plan.unprotected, *(f"{one}: {HINDERING}" for one in hindering)))
         if self.own_principals or not protected:
             return plan
         grants = WriteGrants.among(actual)

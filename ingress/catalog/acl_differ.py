@@ -20,7 +20,8 @@ from formats.policies.acls import AclBinding, WriteGrants, protecting
 class AclPlan:
     create: frozenset[AclBinding] = frozenset()
     delete: frozenset[AclBinding] = frozenset()
-    unprotected: tuple[str, ...] = ()  # destinations that somebody may write to in spite of `protect`, and who
+    # who may write to destinations in spite of `protect`, and which ACLs of the source are not created
+    unprotected: tuple[str, ...] = ()
 
     @property
     def texts(self) -> Sequence[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from formats.errors import TargetError
-from formats.policies.acls import DENY, READ, WILDCARD, AclBinding, mirrored
+from formats.policies.acls import AclBinding, hinders, mirrored
 from infra.contracts.catalog import CatalogAdmin, NoAuthorizer, OtherAccessControl
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
@@ -45,7 +45,7 @@ class AclRestore:
         except NoAuthorizer:
             return RestoredAcls(why="this cluster has no authorizer, and so no ACLs")
         new = sorted(wanted - self._existing)
-        denying = [binding for binding in new if self._denies_us(binding)]
+        denying = [binding for binding in new if hinders(binding, self.own_principals)]
         return RestoredAcls(
             create=tuple(binding for binding in new if binding not in denying),
             existing=tuple(sorted(wanted & self._existing)),
@@ -66,7 +66,3 @@ class AclRestore:
         if refused:
             reasons = "; ".join(sorted(set(refused.values())))
             raise TargetError(f"{len(refused)} ACLs were refused: {reasons}. Or restore without them: --acls none")
-
-    def _denies_us(self, binding: AclBinding) -> bool:
-        is_ours = binding.principal in self.own_principals or binding.principal.endswith(f":{WILDCARD}")
-        return binding.permission == DENY and binding.operation != READ and is_ours

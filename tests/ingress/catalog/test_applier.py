@@ -289,6 +289,31 @@ def test_acls_follow_and_so_do_revocations() -> None:
     assert world.catalog_admin.bindings == {foreign}
 
 
+@pytest.mark.parametrize(
+    ("principal", "operation", "left"),
+    [
+        ("User:replicator", "WRITE", set()),
+        ("User:*", "WRITE", set()),
+        ("User:*", "ALL", {"READ"}),
+        ("User:replicator", "READ", {"READ"}),
+        ("User:alice", "WRITE", {"WRITE"}),
+    ],
+)
+def test_a_denial_at_the_source_does_not_keep_ingress_from_writing(
+    principal: str, operation: str, left: set[str]
+) -> None:
+    """A source may deny its replicator to write, or freeze a topic; here that would stop its delivery."""
+    world = World()
+    denial = replace(READ, principal=principal, operation=operation, permission="DENY")
+    world.publish_catalog(source_topic(), acls=[READ, denial])
+    process = delivered(world)
+    denied = {one.operation for one in world.catalog_admin.bindings if one.permission == "DENY"}
+    assert denied == left
+    assert COPY_READ in world.catalog_admin.bindings
+    named = [text for text in reports_of(world, process) if "could not write its destinations" in text]
+    assert len(named) == (left != {operation})
+
+
 def test_under_dr_full_a_binding_of_all_topics_concerns_the_destinations_of_its_source_only() -> None:
     world = World(source_settings(), source_settings("u", "copy-u", region="z"))
     world.settings = replace(world.settings, acls="dr-full", protect=False)
