@@ -31,10 +31,12 @@ from ingress.catalog.acl_applier import AclApplier
 from ingress.catalog.acl_differ import AclPlan
 from ingress.catalog.creator import TopicCreator
 from ingress.catalog.data_age import OldestRecords
-from ingress.catalog.desired import KeptTopic, desired_topics, guarded, lineage_of
+from ingress.catalog.desired import KeptTopic, desired_topics, guarded, lineage_of, not_created
 from ingress.catalog.differ import (
     ActualTopic,
     CatalogPlan,
+    Change,
+    CreateTopic,
     DataAge,
     DeleteTopic,
     DesiredTopic,
@@ -269,11 +271,16 @@ class CatalogApplier:
         return DataAge(oldest, max(0, (until - oldest) // timedelta(milliseconds=1)))
 
     def _permitted(self, plan: CatalogPlan) -> CatalogPlan:
-        if self.settings.value.add_partitions:
-            return plan
-        grown = [change for change in plan.changes if isinstance(change, GrowTopic)]
-        reports = [
-            Drift(one.name, f"has {one.before} of {one.partitions} partitions, and add_partitions = false")
-            for one in grown
-        ]
-        return CatalogPlan(tuple(one for one in plan.changes if one not in grown), (*plan.reports, *reports))
+        settings = self.settings.value
+        changes: list[Change] = []
+        reports: list[Drift] = []
+        for change in plan.changes:
+            match change:
+                case CreateTopic() if not settings.create_topics:
+                    reports.append(Drift(change.name, not_created(change.partitions)))
+                case GrowTopic() if not settings.add_partitions:
+                    text = f"has {change.before} of {change.partitions} partitions, and add_partitions = false"
+                    reports.append(Drift(change.name, text))
+                case _:
+                    changes.append(change)
+        return CatalogPlan(tuple(changes), (*plan.reports, *reports))

@@ -79,6 +79,12 @@ def is_left_gone(sources: Sequence[SourceTopic], catalogs: Mapping[str, Catalog]
     return settings.removals == "mirror" and all(source.was_removed(catalogs) for source in sources)
 
 
+def not_created(partitions: int | None) -> str:
+    """Why a destination is missing that ingress may not create. `partitions`: None: as its segments say."""
+    count = "" if partitions is None else f" with {partitions} partitions"
+    return f"does not exist, and create_topics = false: create it{count}; until then its records wait"
+
+
 def desired_topics(
     destinations: Mapping[str, Sequence[SourceTopic]], catalogs: Mapping[str, Catalog], settings: CatalogSettings
 ) -> Sequence[DesiredTopic]:

@@ -24,7 +24,7 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline
 from infra.settings.current import InForce
 from ingress.catalog.creator import TopicCreator
-from ingress.catalog.desired import SourceTopic, desired_topics, is_left_gone, lineage_of
+from ingress.catalog.desired import SourceTopic, desired_topics, is_left_gone, lineage_of, not_created
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic, RoutingPlan, keeping_offsets
 from ingress.routing.preserved_topic import contradiction, risks
 from ingress.routing.succession import ArchivedIncarnation
@@ -329,10 +329,7 @@ class DestinationFinder:
             else max(self._partition_count(name, archived_topic) for archived_topic in archived_topics)
         )
         if not settings.create_topics:
-            raise TargetError(
-                f"destination topic {name} does not exist, and create_topics = false: create it with {count} "
-                "partitions; until then its records wait"
-            )
+            raise TargetError(f"destination topic {name} {not_created(count)}")
         first = archived_topics[0]
         only_records = any(one.settings.syncs_nothing for one in archived_topics)
         self.creator.create(

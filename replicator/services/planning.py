@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from formats.errors import TargetError
@@ -11,7 +11,8 @@ from infra.archive.last_good import watermarks_in
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.current import Current
 from ingress.catalog.applier import ClusterPlan
-from ingress.catalog.desired import is_left_gone
+from ingress.catalog.desired import is_left_gone, not_created
+from ingress.catalog.differ import Drift
 from ingress.routing.archived import kept_like_sources
 from replicator.services.catalog import applier_of
 from replicator.services.clients import Clients
@@ -54,11 +55,15 @@ def planned(reach: Clients, routed: Routed) -> IngressPlan:
     )
     unlisted = [name for name, some in routing.chosen.items() if not any(one.source.found_in(found) for one in some)]
     existing = reach.admin.describe(unlisted) if unlisted else {}
-    created = [
-        f"create {name} as its segments say"
+    missing = [
+        name
         for name in unlisted
         if name not in existing and not is_left_gone([one.source for one in routing.chosen[name]], found, settings)
     ]
+    created = [f"create {name} as its segments say" for name in missing if settings.create_topics]
+    if not settings.create_topics:
+        waiting = (Drift(name, not_created(None)) for name in missing)
+        plan = replace(plan, topics=replace(plan.topics, reports=(*plan.topics.reports, *waiting)))
     preserved = preserve_plan(reach.archive, routing.chosen, reach.checkpoints.read(), settings)
     never_arrived = empty_sources(reach.store, settings.regions, config.region)
     refused = {one.topic.name: one.reason for one in [*routing.withheld, *routing.refused, *routing.unnamed]}

@@ -274,6 +274,18 @@ def test_a_missing_destination_waits_when_none_may_be_created() -> None:
     assert "create_topics = false: create it with 2 partitions" in process.stopped["a/t/0"]
 
 
+def test_what_may_not_be_created_is_no_change_of_a_plan() -> None:
+    world = World(source_settings())
+    world.settings = replace(world.settings, create_topics=False)
+    world.publish_catalog(source_topic(partitions=3))
+    catalogs = world.catalogs().refresh([REGION])
+    kept = kept_like_sources(world.archived_topics().plan(world.settings, catalogs).chosen)
+    plan = world.applier().plan(kept, catalogs, {})
+    assert plan.changes == []
+    [report] = plan.reports
+    assert report.startswith("copy: does not exist, and create_topics = false: create it with 3 partitions")
+
+
 def test_acls_follow_and_so_do_revocations() -> None:
     world = World()
     foreign = replace(COPY_READ, principal="User:bob")
