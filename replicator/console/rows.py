@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from replicator.console.state import (
     Condition,
@@ -158,10 +158,15 @@ def _drills(lines: Iterable[str]) -> Iterator[DrillRecord]:
                 is_good=bool(one["good"]),
                 partitions=int(one["partitions"]),
                 records=int(one["records"]),
-                restore_seconds=float(one["restore_seconds"]),
-                verify_seconds=float(one["verify_seconds"]),
-                behind_seconds=None if behind is None else float(behind),
+                restore_seconds=_seconds(one["restore_seconds"]),
+                verify_seconds=_seconds(one["verify_seconds"]),
+                behind_seconds=None if behind is None else _seconds(behind),
                 differences=tuple(map(str, one["differences"])),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
+
+
+def _seconds(value: object) -> float:
+    """Raises ValueError, TypeError or OverflowError for what is no duration: JSON has NaN and Infinity here."""
+    return timedelta(seconds=float(value)).total_seconds()  # type: ignore[arg-type]

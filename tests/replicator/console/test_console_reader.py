@@ -330,3 +330,13 @@ def test_lines_of_drills_that_cannot_be_read_are_counted() -> None:
     line = json.dumps({"at": "2026-01-01T00:00:00+00:00"})
     assert drill_history(f"{line}\nnot json\n\n[]\n", 10).unreadable == 3
     assert drill_history("", 10).drills == ()
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e300"])
+def test_a_drill_without_a_duration_is_unreadable_and_no_page_of_errors(value: str) -> None:
+    line = (
+        f'{{"at": "2026-01-01T00:00:00+00:00", "region": "us", "good": true, "partitions": 1, "records": 1, '
+        f'"restore_seconds": 1.0, "verify_seconds": 1.0, "behind_seconds": {value}, "differences": []}}'
+    )
+    found = drill_history(line, 10)
+    assert (found.drills, found.unreadable) == ((), 1)
