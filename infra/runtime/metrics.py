@@ -239,7 +239,8 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "ingress_lag_records": Metric(
         SOURCE,
-        "archived offsets not yet delivered; every process exports it for unassigned partitions: take max by label",
+        "archived offsets not yet delivered, once the archive was listed; every process exports it for unassigned "
+        "partitions: take max by label",
     ),
     "ingress_lag_seconds": Metric(
         SOURCE,
@@ -247,8 +248,8 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "source_lag_records": Metric(
         SOURCE,
-        "last stable offset of the source's partition, by the watermarks that arrived here, − next offset delivered; "
-        "of assigned partitions of topics that the source has",
+        "last stable offset of the source's partition, by the watermarks that arrived here, − next offset delivered, "
+        "once that was read; of assigned partitions of topics that the source has",
     ),
     "source_lag_seconds": Metric(
         SOURCE,
