@@ -43,8 +43,8 @@ class EventLog(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why this principal may not read the topic, and what to do; empty when it may. Called by the reading
-        thread."""
+        """Why this principal may not read the topic, and what to do, or why it has not been readable for a while; empty
+        while it is read. Called by the reading thread."""
 
     def close(self) -> None: ...
 

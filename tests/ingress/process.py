@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -29,9 +30,12 @@ from ingress.segment_stages import SegmentStages
 from ingress.source_metrics import SourceMetrics
 from ingress.topics_not_arrived import TopicsNotArrived
 from tests.fakes.executors import HandExecutor, NeverWaits
+from tests.fakes.kafka_target import Crashed
 from tests.fakes.placement import FakePlacement
 from tests.fakes.surroundings import CountedMetrics
 from tests.ingress.world import HERE, World
+
+POOLS = ("pool", "reading", "checkpoint_pool")
 
 
 class Process:
@@ -167,6 +171,15 @@ class Process:
         self.placement.assign(*partitions)
         self.turn(6)
 
+    def answer(self, pool: str, *, all_: bool) -> None:
+        """What one of `POOLS` was asked: the next that waits, or all, and what comes later at once."""
+        executor = getattr(self, pool)
+        if executor.waiting and not all_:
+            executor.run_next()
+            return
+        executor.holding = False
+        executor.run_all()
+
     def stop(self) -> None:
         """In order: what both `run`s do once the signal came."""
         self.stop_signal.set()
@@ -175,6 +188,12 @@ class Process:
         self.controller.run()
         self.world.log.away = away
         self.delivery.run()
+
+    def end(self, *, orderly: bool) -> None:
+        """It may crash while it stops; else it is gone as it is."""
+        if orderly:
+            with suppress(Crashed):
+                self.stop()
 
     @property
     def stopped(self) -> dict[str, str]:

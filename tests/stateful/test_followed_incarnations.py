@@ -3,7 +3,6 @@ order and once, and only then those of the next one."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -16,13 +15,12 @@ from infra.contracts.producer import FailureKind
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.formats.json_lines import JsonLinesFormat
-from tests.ingress.process import Process
+from tests.ingress.process import POOLS, Process
 from tests.ingress.world import DELAY, LOST, RELIST, World, source_settings
 
 TARGET = TopicPartition("copy", 0)
 RUN = 3  # records
 MOST = 4  # incarnations
-POOLS = ("pool", "reading", "checkpoint_pool")
 processes = st.sampled_from((0, 1))
 
 
@@ -168,9 +166,7 @@ class FollowedIncarnations(RuleBasedStateMachine):
 
     @rule(number=processes, orderly=st.booleans(), to=processes)
     def restart(self, number: int, orderly: bool, to: int) -> None:
-        if orderly:
-            with suppress(Crashed):
-                self.running[number].stop()
+        self.running[number].end(orderly=orderly)
         self.replace(number, to)
 
     def replace(self, number: int, to: int) -> None:
@@ -205,12 +201,7 @@ class FollowedIncarnations(RuleBasedStateMachine):
 
     @rule(number=processes, pool=st.sampled_from(POOLS), all_=st.booleans())
     def answer(self, number: int, pool: str, all_: bool) -> None:
-        executor = getattr(self.running[number], pool)
-        if executor.waiting and not all_:
-            executor.run_next()
-            return
-        executor.holding = False
-        executor.run_all()
+        self.running[number].answer(pool, all_=all_)
 
     @rule(kind=st.sampled_from(FailureKind))
     def fail_next(self, kind: FailureKind) -> None:
@@ -264,8 +255,7 @@ class FollowedIncarnations(RuleBasedStateMachine):
         for process in self.running:
             assert process.stopped == {}
             assert process.problems == {}
-            with suppress(Crashed):
-                process.stop()
+            process.end(orderly=True)
 
 
 TestFollowedIncarnations = FollowedIncarnations.TestCase

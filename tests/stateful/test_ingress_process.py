@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextlib import suppress
 from datetime import timedelta
 
 from hypothesis import strategies as st
@@ -18,7 +17,7 @@ from infra.contracts.producer import FailureKind
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.formats.json_lines import JsonLinesFormat
-from tests.ingress.process import Process
+from tests.ingress.process import POOLS, Process
 from tests.ingress.world import LOST, RELIST, World, key, source_settings
 
 RUN = 3  # records
@@ -28,7 +27,6 @@ TARGETS = {p: TopicPartition("copy", p) for p in PARTITIONS}
 
 partitions = st.sampled_from(PARTITIONS)
 processes = st.sampled_from((0, 1))
-POOLS = ("pool", "reading", "checkpoint_pool")
 
 
 class _Losses(logging.Handler):
@@ -214,9 +212,7 @@ class IngressProcesses(RuleBasedStateMachine):
 
     @rule(number=processes, orderly=st.booleans(), to=processes)
     def restart(self, number: int, orderly: bool, to: int) -> None:
-        if orderly:
-            with suppress(Crashed):
-                self.running[number].stop()
+        self.running[number].end(orderly=orderly)
         self.replace(number, to)
 
     def replace(self, number: int, to: int) -> None:
@@ -267,12 +263,7 @@ class IngressProcesses(RuleBasedStateMachine):
 
     @rule(number=processes, pool=st.sampled_from(POOLS), all_=st.booleans())
     def answer(self, number: int, pool: str, all_: bool) -> None:
-        executor = getattr(self.running[number], pool)
-        if executor.waiting and not all_:
-            executor.run_next()
-            return
-        executor.holding = False
-        executor.run_all()
+        self.running[number].answer(pool, all_=all_)
 
     @rule(p=partitions, kind=st.sampled_from(FailureKind), keep=st.integers(0, RUN))
     def fail_next(self, p: int, kind: FailureKind, keep: int) -> None:
@@ -377,8 +368,7 @@ class IngressProcesses(RuleBasedStateMachine):
         for process in self.running:
             assert process.stopped == {}
             assert process.problems == {}
-            with suppress(Crashed):
-                process.stop()
+            process.end(orderly=True)
 
 
 TestIngressProcesses = IngressProcesses.TestCase

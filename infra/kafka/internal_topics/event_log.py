@@ -16,8 +16,10 @@ from infra.kafka.client.acknowledged_writer import AcknowledgedWriter
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.internal_topics.topic_log import PositionLost, TopicLog
 from infra.runtime.crash_points import Step, durable
+from infra.runtime.failures import ALARM
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
+from infra.settings.units import format_age
 
 MEMORY_BYTES = 8 << 20  # of unacknowledged events: some ten thousand
 RETRY = timedelta(seconds=5)  # between attempts to look up the log's end offsets
@@ -37,9 +39,11 @@ class KafkaEventLog:
         publish_within: timedelta = timedelta(seconds=30),
         answer_within: timedelta = timedelta(seconds=10),
         check_every: timedelta = timedelta(seconds=30),
+        alarm: timedelta = ALARM,
     ) -> None:
         """`properties`: those of the reader; `producer`: those of the writer, by default the same. A new or recreated
-        topic is noticed within `check_every`. Raises ConfigError."""
+        topic is noticed within `check_every`. `alarm`: how long its end offsets may be unknown before that is a
+        problem. Raises ConfigError."""
         self._topic = topic
         batched = producer_properties(producer or properties, memory_bytes=MEMORY_BYTES)
         self._writer = AcknowledgedWriter(batched, topic, publish_within)
@@ -47,6 +51,8 @@ class KafkaEventLog:
         self._lost = ""  # why the position is lost, until the end offsets are known again
         self._refused = ""  # why we are not permitted to read the topic; the position stays
         self._retry: Deadline | None = None
+        self._alarm = alarm
+        self._unread: tuple[Deadline, str] | None = None  # while the position is lost: until the alarm, the last error
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:
         """Write events. A key always maps to the same partition, so events of one segment keep their order."""
@@ -59,11 +65,14 @@ class KafkaEventLog:
         self._lost = self._lost or "not read yet"
         facts = self._log.facts()
         self._log.read_from(facts, facts.ends)
-        self._lost, self._refused, self._retry = "", "", None
+        self._lost, self._refused, self._retry, self._unread = "", "", None, None
 
     @property
     def problem(self) -> str:
-        return self._refused
+        if self._refused or self._unread is None:
+            return self._refused
+        until, why = self._unread
+        return f"{self._topic} has not been readable for {format_age(self._alarm)}: {why}" if until.expired else ""
 
     def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]:
         """Events read. The end offsets are looked up again before LogReset is returned, so that a listing made after it
@@ -101,6 +110,8 @@ class KafkaEventLog:
             self.start()
         except (BrokerUnavailable, TargetError) as error:
             self._retry = Deadline(RETRY)
+            since = Deadline(self._alarm) if self._unread is None else self._unread[0]
+            self._unread = since, str(error)
             if isinstance(error, TargetError):
                 self._refused = str(error)
             log.warning("event_log_unavailable", extra={TOPIC: self._topic, REASON: reason, ERROR: str(error)})

@@ -225,6 +225,7 @@ class TestLocal:
         assert {row: work.marking.begun().count(row) for row in "ab"} == {"a": 1, "b": 1}, "their answers were kept"
         assert seen[-1] == (3, 3)
 
+    @pytest.mark.long
     def test_what_was_at_work_beside_a_plan_that_failed_begins_anew(self, runner: SparkRunner, tmp_path: Path) -> None:
         """Spark ends all of a job with one of its plans."""
         work = Failing(Marking(tmp_path, waits=True), refuse)

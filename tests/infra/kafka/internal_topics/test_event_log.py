@@ -220,3 +220,16 @@ def test_an_unreachable_broker_is_no_answer() -> None:
         log.publish([created(0)])
     assert list(log.poll(timedelta())) == []
     log.close()
+
+
+@pytest.mark.parametrize(("alarm", "problem"), [(timedelta(), "topic has not been readable"), (SOON * 1000, "")])
+def test_a_log_that_stays_unreadable_is_a_problem(alarm: timedelta, problem: str) -> None:
+    """Until then only listings find new segments, and nothing else says so."""
+    properties = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
+    with closing(KafkaEventLog(properties, "topic", answer_within=timedelta(milliseconds=200), alarm=alarm)) as log:
+        with pytest.raises(BrokerUnavailable):
+            log.start()
+        assert log.problem == "", "it is asked again at once"
+        assert list(log.poll(timedelta())) == []
+        assert log.problem.startswith(problem)
+        assert bool(log.problem) == bool(problem)
